@@ -47,6 +47,7 @@ mod pod_cidrs_like_controller_manager;
 mod pools;
 mod readiness;
 mod replicas;
+mod reserved_addresses;
 mod seamless_moves;
 mod server_settings;
 mod service_admission;

@@ -9,5 +9,5 @@ mod leader;
 mod reservations;
 mod service_cidrs;
 mod status;
-mod support;
+pub(crate) mod support;
 mod warnings;

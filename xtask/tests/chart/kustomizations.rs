@@ -48,32 +48,40 @@ fn pairs() -> Vec<Pair> {
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
     let everything = json!({ "moves": { "seamless": true, "loadBalancers": true }, "replicas": 3, "claims": "lease" });
     vec![
-        Pair::new("the defaults", &["deploy/api", "deploy/fence", "deploy/webhook"], json!({})),
+        Pair::new("the defaults", &["deploy/api", "deploy/fence", "deploy/reservations", "deploy/webhook"], json!({})),
         Pair::new(
             "several replicas",
-            &["deploy/api", "deploy/fence", "deploy/replicas"],
+            &["deploy/api", "deploy/fence", "deploy/reservations", "deploy/replicas"],
             json!({ "replicas": 3, "claims": "lease" }),
         ),
-        Pair::new("with Nodes", &["deploy/api", "deploy/fence", "deploy/nodes"], nodes),
-        Pair::new("with external addresses", &["deploy/api", "deploy/fence", "deploy/external"], external),
+        Pair::new("with Nodes", &["deploy/api", "deploy/fence", "deploy/reservations", "deploy/nodes"], nodes),
+        Pair::new(
+            "with external addresses",
+            &["deploy/api", "deploy/fence", "deploy/reservations", "deploy/external"],
+            external,
+        ),
         Pair::new("beside Kubewarden", &["deploy/kubewarden/moves"], moves),
         Pair::new("beside Kubewarden, with external addresses", &["deploy/kubewarden/external"], with_agents),
         Pair::new(
             "with monitoring",
-            &["deploy/api", "deploy/fence", "deploy/webhook", "deploy/monitoring"],
+            &["deploy/api", "deploy/fence", "deploy/reservations", "deploy/webhook", "deploy/monitoring"],
             monitoring,
         ),
         Pair {
             components: vec!["deploy/seamless"],
             ..Pair::new(
                 "with seamless moves",
-                &["deploy/api", "deploy/fence", "deploy/webhook"],
+                &["deploy/api", "deploy/fence", "deploy/reservations", "deploy/webhook"],
                 json!({ "moves": { "seamless": true } }),
             )
         },
         Pair {
             components: vec!["deploy/load-balancers", "deploy/seamless"],
-            ..Pair::new("with all moves", &["deploy/api", "deploy/fence", "deploy/replicas"], everything)
+            ..Pair::new(
+                "with all moves",
+                &["deploy/api", "deploy/fence", "deploy/reservations", "deploy/replicas"],
+                everything,
+            )
         },
     ]
 }

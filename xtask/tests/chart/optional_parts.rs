@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{NAMESPACE, Objects, rendered};
+use super::support::{NAMESPACE, Objects, rendered, rendered_for};
 
 #[test]
 fn nodes_need_no_pools_of_services() {
@@ -45,7 +45,7 @@ fn policies_and_the_network_policy_can_be_left_out() {
     let seamless = json!({ "seamless": true });
     let with_seamless_moves = kinds(&json!({ "pools": pools, "moves": seamless }));
     assert_eq!(policies(&with_seamless_moves), 11, "{with_seamless_moves:?}");
-    let none = json!({ "pools": pools, "policies": off, "networkPolicy": off, "fence": off, "moves": seamless });
+    let none = json!({ "pools": pools, "policies": off, "networkPolicy": off, "fence": off, "reservations": off, "moves": seamless });
     assert_eq!(kinds(&none), Vec::<String>::new());
 }
 
@@ -68,4 +68,23 @@ fn beside_a_policy_of_kubewarden_there_are_no_pools() {
     let rules = |objects: &Objects| objects["ClusterRole /clusterip-policy"]["rules"].as_array().unwrap().clone();
     assert!(!rules(&objects).contains(&patches_nodes));
     assert!(rules(&rendered(NAMESPACE, &values(true)).unwrap()).contains(&patches_nodes));
+}
+
+#[test]
+fn policy_of_reservations_needs_an_api_server_that_has_its_kind() {
+    const KEY: &str = "MutatingAdmissionPolicy /reservations.clusterip-policy.io";
+    let policy = |version: &str, reservations: Value| {
+        let mut objects = rendered_for(version, NAMESPACE, &json!({ "reservations": reservations })).unwrap();
+        let bindings = objects.keys().filter(|key| key.starts_with("MutatingAdmissionPolicyBinding")).count();
+        let policy = objects.remove(KEY);
+        assert_eq!(bindings, usize::from(policy.is_some()));
+        policy
+    };
+    assert_eq!(policy("1.35.4", json!({})), None);
+    assert_eq!(policy("1.36.0", json!({ "enabled": false })), None);
+    for (family, expected) in [("", "''"), ("IPv4", "'IPv4'"), ("IPv6", "'IPv6'")] {
+        let policy = policy("1.36.0", json!({ "primaryFamily": family })).unwrap();
+        let variable = json!({ "name": "primaryFamily", "expression": expected });
+        assert_eq!(policy["spec"]["variables"][0], variable, "{family}");
+    }
 }

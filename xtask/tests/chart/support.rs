@@ -95,10 +95,25 @@ fn built(folder: &str, components: &[&str]) -> Objects {
 
 /// The objects that `helm install` would apply with these values.
 pub fn rendered(namespace: &str, values: &Value) -> Result<Objects, String> {
+    rendered_for("1.37.2", namespace, values)
+}
+
+/// The same for this version of Kubernetes.
+pub fn rendered_for(version: &str, namespace: &str, values: &Value) -> Result<Objects, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("values.json");
     std::fs::write(&file, values.to_string()).unwrap();
     let mut helm = program("CLUSTERIP_HELM", "helm");
-    helm.args(["template", "clusterip", "deploy/chart", "--namespace", namespace, "--values"]).arg(&file);
+    helm.args([
+        "template",
+        "clusterip",
+        "deploy/chart",
+        "--kube-version",
+        version,
+        "--namespace",
+        namespace,
+        "--values",
+    ]);
+    helm.arg(&file);
     run(helm).map(|text| objects(&text))
 }

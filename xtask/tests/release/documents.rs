@@ -9,7 +9,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::files::{read, workspace};
 
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     ".",
     "docs",
     "examples",
@@ -19,6 +19,7 @@ const FOLDERS: [&str; 10] = [
     "deploy/k2s",
     "deploy/monitoring",
     "deploy/policies",
+    "deploy/reservations",
     "deploy/webhook",
 ];
 

@@ -16,7 +16,8 @@ use clusterip_cluster::panics;
 use clusterip_cluster::watch::stores::MAX_STALENESS;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::{describe, quote};
-use clusterip_core::service::{addresses, named_addresses};
+use clusterip_core::service::{addresses, is_set_by_hand, named_addresses};
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Explicit;
 use clusterip_core::{Decision, Response, Verdict};
 use clusterip_failover::claims::Owner;
@@ -100,6 +101,9 @@ impl Admission {
         if is_create && !given.is_empty() && given.iter().all(is_chosen) {
             return self.review_again(request, &given, Subject { own: given.clone(), ..subject });
         }
+        if self.is_given_by_reservation(request, &owner.service) {
+            return self.review_reserved(request, &subject);
+        }
         let evaluation = self.evaluator.evaluate(request, &subject)?;
         let decision = evaluation.decision.clone();
         evaluation.commit(decision.allocated().unwrap_or_default());
@@ -127,13 +131,42 @@ impl Admission {
         }
     }
 
+    /// Whether a Service that is new, or that leaves `type: ExternalName`, has addresses from the policy of
+    /// `deploy/reservations`: they are reserved for the Service, and no manager owns them.
+    fn is_given_by_reservation(&self, request: &Value, service: &ServiceKey) -> bool {
+        let (given, live) = (request.get("object").map(addresses).unwrap_or_default(), self.evaluator.settings());
+        let settings = &live.settings;
+        let is_reserved = |address: &IpAddr| {
+            let reservation = settings.pool_of(*address).and_then(|pool| pool.reservation(*address));
+            reservation.is_some_and(|reservation| reservation.service == *service)
+        };
+        let had = request.get("oldObject").filter(|old| !old.is_null()).map(|old| text(old, &["spec", "type"]));
+        !given.is_empty()
+            && given.iter().all(is_reserved)
+            && had.is_none_or(|had| had == "ExternalName")
+            && settings.exemption(&service.namespace, &service.name).is_none()
+            && request.get("object").and_then(is_set_by_hand) == Some(false)
+    }
+
+    /// Decides about a Service with addresses that the API server took from a reservation as if it had none: only this
+    /// decision knows which pool the Service belongs to.
+    fn review_reserved(&self, request: &Value, subject: &Subject) -> anyhow::Result<Reviewed> {
+        let mut without = without_addresses(request);
+        let evaluation = self.evaluator.evaluate(&without, subject)?;
+        let decision = evaluation.decision.clone();
+        evaluation.commit(decision.allocated().unwrap_or_default());
+        let mut object = match decision.allocated() {
+            Some(_) => request["object"].clone(),
+            None => without["object"].take(),
+        };
+        decision.carry_out(&mut object);
+        let changed = decision.denial().is_none().then_some(object);
+        Ok((decision, changed))
+    }
+
     /// Decides again about a Service with addresses of this webhook, which it keeps if its pool is still the same.
     fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> anyhow::Result<Reviewed> {
-        let mut without = request.clone();
-        if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
-            spec.remove("clusterIP");
-            spec.remove("clusterIPs");
-        }
+        let mut without = without_addresses(request);
         let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
         let exists = self.evaluator.stores().service(&subject.owner.service).is_some();
         // Usually the Service keeps its addresses. This finds it out without reserving or claiming other ClusterIPs.
@@ -223,6 +256,16 @@ impl Reviewer for Admission {
         self.metrics.answered(kind, result, None, Duration::ZERO);
         response
     }
+}
+
+/// The request, with a Service that names no ClusterIP.
+fn without_addresses(request: &Value) -> Value {
+    let mut without = request.clone();
+    if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+    }
+    without
 }
 
 /// Kubernetes has no longer names.

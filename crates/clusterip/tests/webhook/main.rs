@@ -13,6 +13,7 @@ mod node_review;
 mod on_error;
 mod peer_limits;
 mod repeated_reviews;
+mod reservations;
 mod reviews;
 mod serving;
 mod slow_clients;
