@@ -55,5 +55,6 @@ mod settings_brake;
 mod settings_reload;
 mod shutdown;
 mod starter_settings;
+mod tenancy;
 mod tenants;
 mod validating_admission_policies;

@@ -18,6 +18,7 @@ pub(crate) fn entry(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>)
     // Only objects have these.
     entry.retain(|field, _| !["priority", "serviceCIDRSelector", "fence"].contains(&field.as_str()));
     entry.extend(cidrs.map(|cidrs| ("cidrs".to_owned(), json!(cidrs))));
+    rename_values(&mut entry, str::make_ascii_lowercase);
     Value::Object(entry)
 }
 
@@ -190,6 +191,7 @@ fn pool_objects(kind: Kind, pools: &Value) -> Vec<Value> {
     let with_priority = |(index, pool): (usize, &Value)| {
         let mut spec = fields(Some(pool));
         let name = spec.remove("name").unwrap_or_default();
+        rename_values(&mut spec, str::make_ascii_uppercase);
         // In the document, an empty list matches all namespaces. The API server refuses it.
         if let Some(Value::Object(matches)) = spec.get_mut("match") {
             matches.retain(|field, value| field != "namespaces" || *value != json!([]));

@@ -71,6 +71,7 @@ fn document_becomes_objects() {
                 "services": {
                     "pools": [
                         {"name": "shop", "cidrs": ["10.96.1.0/24"], "bands": true, "match": {"namespaces": ["shop"]},
+                         "whenFull": "deny",
                          "reservations": [{"address": "10.96.1.4", "namespace": "shop", "name": "web"}]},
                         {"name": "b", "cidrs": ["10.96.2.0/24"], "match": {"os": "linux"}},
                         {"name": "a", "cidrs": ["10.96.3.0/24"]},
@@ -97,6 +98,7 @@ fn document_becomes_objects() {
                     "shop",
                     json!({
                         "priority": 30, "cidrs": ["10.96.1.0/24"], "bands": true, "match": {"namespaces": ["shop"]},
+                        "whenFull": "Deny",
                         "reservations": [{"address": "10.96.1.4", "namespace": "shop", "name": "web"}],
                     }),
                 ),

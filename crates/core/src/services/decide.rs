@@ -377,12 +377,14 @@ impl<'a> Case<'a> {
         } else {
             (format!("pool {:?} has no {family} range", pool.name), format!("add an {family} range to the pool, or"))
         };
-        if self.settings.when_full == WhenFull::Unmanaged {
+        if pool.when_full.unwrap_or(self.settings.when_full) == WhenFull::Unmanaged {
             let reason = format!("{why}: Kubernetes picks the address");
             self.warn(reason.clone());
             return Verdict::Unchanged(reason);
         }
-        let message = format!("{why}; chosen by {}; {remedy} set services.whenFull: unmanaged", choice.describe());
+        let of_pool = if pool.when_full.is_some() { "pools[]." } else { "" };
+        let message =
+            format!("{why}; chosen by {}; {remedy} set services.{of_pool}whenFull: unmanaged", choice.describe());
         // The API server uses the same status if a range is full.
         Verdict::Denied(Denial { code: 500, message })
     }

@@ -74,6 +74,8 @@ pub struct Pool {
     /// Addresses of the ranges that are kept for one Service each: no address twice, and for each Service at most one
     /// of each family.
     pub reservations: Vec<Reservation>,
+    /// What happens if the pool is full; `None` if the settings say it for all pools.
+    pub when_full: Option<WhenFull>,
 }
 
 /// An address that is kept for one Service, whether that Service exists or not.

@@ -46,9 +46,7 @@ impl Reader {
             reader.choice(at, &["spread", "lowest"], &[Order::Spread, Order::Lowest])
         });
         settings.explicit = self.field(&fields, "explicit", Self::explicit);
-        settings.when_full = self.field(&fields, "whenFull", |reader, at| {
-            reader.choice(at, &["deny", "unmanaged"], &[WhenFull::Deny, WhenFull::Unmanaged])
-        });
+        settings.when_full = self.field(&fields, "whenFull", Self::when_full);
         // An administrator who denies addresses set by hand keeps the addresses of a pool for the Services that the
         // pool admits.
         let default = if settings.explicit == Explicit::Deny { Unmatched::Outside } else { Unmatched::Unmanaged };
@@ -66,7 +64,7 @@ impl Reader {
     }
 
     fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, PoolPaths)> {
-        const KEYS: [&str; 7] = ["name", "cidrs", "reserved", "exclude", "bands", "match", "reservations"];
+        const KEYS: [&str; 8] = ["name", "cidrs", "reserved", "exclude", "bands", "match", "reservations", "whenFull"];
         let mut fields = self.pool_fields(at, &KEYS)?;
         let mut pool = Pool {
             name: self.pool_name(&fields),
@@ -76,9 +74,14 @@ impl Reader {
             bands: self.field(&fields.fields, "bands", Self::flag),
             matches: self.pool_match(&mut fields, Self::service_match),
             reservations: Vec::new(),
+            when_full: fields.fields.get("whenFull").and_then(|at| self.when_full(at)),
         };
         (fields.paths.reservations, pool.reservations) = self.reservations(&fields.fields);
         Some((pool, fields.paths))
+    }
+
+    fn when_full(&mut self, at: &Located<'_>) -> Option<WhenFull> {
+        self.choice(at, &["deny", "unmanaged"], &[WhenFull::Deny, WhenFull::Unmanaged])
     }
 
     fn reservations(&mut self, fields: &Fields<'_>) -> (Vec<String>, Vec<Reservation>) {

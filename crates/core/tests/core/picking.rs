@@ -141,6 +141,32 @@ fn full_pool_is_denied_or_left_to_kubernetes_as_when_full_says() {
     }
 }
 
+/// What a pool says counts more than what the settings say for all pools.
+#[test]
+fn full_pool_has_a_setting_of_its_own() {
+    let full = (1..=254).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("10.0.0.{last}")));
+    let why = "pool \"all\" (10.0.0.0/24) is full: 254 of 254 addresses used, the first 0 of each range reserved";
+    let left = format!("{why}: Kubernetes picks the address");
+    let denial = |field: &str| {
+        format!(
+            "Service shop/web: {why}; chosen by default; add a range to the pool, delete Services that are not needed, \
+             or set services.{field}: unmanaged"
+        )
+    };
+    let denied = |field: &str| denied(500, &denial(field), by("all", "default"), &[]);
+    let unchanged = || unchanged(&left, by("all", "default"), &[&left]);
+    for (of_pool, of_all, expected) in [
+        (json!(null), "deny", denied("whenFull")),
+        (json!(null), "unmanaged", unchanged()),
+        (json!("deny"), "unmanaged", denied("pools[].whenFull")),
+        (json!("unmanaged"), "deny", unchanged()),
+    ] {
+        let settings = json!({"services": {"whenFull": of_all,
+            "pools": [{"name": "all", "cidrs": ["10.0.0.0/24"], "whenFull": of_pool}]}});
+        assert_eq!(answer(&selecting(), &settings, &full), expected, "{of_pool} {of_all}");
+    }
+}
+
 #[test]
 fn pool_is_full_even_if_only_ip_address_objects_exist() {
     let orphans = (50..=254).fold(cluster(), |cluster, last| cluster.ip_address(&format!("10.0.0.{last}")));

@@ -22,6 +22,7 @@ fn k2s() -> Settings {
         exclude: vec![],
         bands: false,
         reservations: vec![],
+        when_full: None,
         matches: Match { node_labels: labels(&[("kubernetes.io/os", os)]), ..Match::default() },
     };
     Settings {
@@ -67,6 +68,7 @@ fn every_field_is_read() {
             "reserved": 7,
             "exclude": ["10.0.0.99", "fd00::100/120"],
             "bands": true,
+            "whenFull": "deny",
             "reservations": [{"address": "10.0.0.99", "namespace": "shop", "name": "web"}],
             "match": {
                 "os": "Windows",
@@ -93,6 +95,7 @@ fn every_field_is_read() {
             reserved: 7,
             exclude: vec![net("10.0.0.99/32"), net("fd00::100/120")],
             bands: true,
+            when_full: Some(WhenFull::Deny),
             reservations: vec![Reservation { address: ip("10.0.0.99"), service: ServiceKey::new("shop", "web") }],
             matches: Match {
                 node_labels: labels(&[("kubernetes.io/os", "windows"), ("kubernetes.io/arch", "amd64")]),
