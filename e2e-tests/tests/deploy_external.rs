@@ -129,6 +129,7 @@ async fn webhook_is_called_only_for_claims_of_external_addresses(plane: &Control
         call("create in an exempt namespace", create(&exempt, claims()).await, "not called"),
     ];
     let keys = clusterip_core::annotations::FOREIGN_ANNOTATIONS.into_iter();
+    let keys = keys.chain(["metallb.io/address-pool", "metallb.universe.tf/address-pool"]);
     for key in keys.chain([clusterip_core::annotations::RECORD_ANNOTATION]) {
         let change = json!({ "metadata": { "annotations": { key: "192.0.2.10" } } });
         calls.push(call(&format!("create with {key}"), create(own, change).await, "called"));

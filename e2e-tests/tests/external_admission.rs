@@ -37,11 +37,15 @@ struct Placed {
 
 impl Placed {
     async fn new() -> Self {
+        Self::with(SETTINGS).await
+    }
+
+    async fn with(settings: &str) -> Self {
         let plane = LentControlPlane::get().await;
         for name in ["shop", "bank"] {
             plane.kubectl(&["create", "namespace", name]).await.ok();
         }
-        let server = ServerBuilder::new(&plane).settings(SETTINGS).registered().start().await;
+        let server = ServerBuilder::new(&plane).settings(settings).registered().start().await;
         let placed = Self { client: plane.client(), plane, server };
         eventually("the webhook to be called", async || {
             let created = placed.create("shop", "trial", json!({})).await.unwrap();
@@ -129,6 +133,86 @@ async fn each_service_gets_its_own_address_and_keeps_it() {
     let created = join_all((0..20).map(|_| placed.create("shop", "web", generated.clone()))).await;
     let records: BTreeSet<String> = created.iter().map(|created| record(created.as_ref().unwrap()).unwrap()).collect();
     assert_eq!(records.len(), 20, "{records:?}");
+}
+
+/// A pool that MetalLB announces, for Services without a class.
+const OF_METALLB: &str = "
+  - name: metal
+    cidrs: [10.0.11.10-10.0.11.40]
+    match: {namespaces: [shop, kube-system]}
+    announcer: metallb
+    loadBalancerClass: \"\"
+";
+
+const ANNOUNCED: &str = "metallb.io/loadBalancerIPs";
+
+/// The record of a Service, and what MetalLB reads.
+fn announced(service: &Value) -> [Option<String>; 2] {
+    let announced = service["metadata"]["annotations"].get(ANNOUNCED).map(|text| text.as_str().unwrap().to_owned());
+    [record(service), announced]
+}
+
+fn of_metallb(annotations: Value, port: u16) -> Value {
+    json!({"metadata": {"annotations": annotations}, "spec": {"loadBalancerClass": null, "ports": [{"port": port}]}})
+}
+
+#[tokio::test]
+async fn address_that_metallb_announces_is_written_as_it_reads_it() {
+    let placed = Placed::with(&format!("{}{}", SETTINGS.trim_end(), OF_METALLB)).await;
+    let web = placed.create("shop", "web", of_metallb(json!({}), 80)).await.unwrap();
+    let [Some(own), Some(same)] = announced(&web) else { panic!("{web}") };
+    assert!(own.starts_with("10.0.11.") && own == same, "{web}");
+
+    // A tenant gets nothing else, and may ask for another address of the pool.
+    let ask = |address: &str| json!({"metadata": {"annotations": {ANNOUNCED: address}}});
+    for (address, refusal) in [
+        ("10.0.10.3", "lies in pool \"bank\""),
+        ("10.0.9.77", "lies in pool \"shop\", which is for Services of another loadBalancerClass"),
+        ("192.0.2.7", "lies in no pool"),
+    ] {
+        let refused = placed.patch("web", &ask(address)).await.unwrap_err();
+        assert!(refused.contains(&format!("annotation {ANNOUNCED}: {address} {refusal}")), "{refused}");
+    }
+    let moved = placed.patch("web", &ask("10.0.11.40")).await.unwrap();
+    assert_eq!(announced(&moved), [Some("10.0.11.40".to_owned()), Some("10.0.11.40".to_owned())]);
+    let restored = placed.patch("web", &json!({"metadata": {"annotations": {ANNOUNCED: null}}})).await.unwrap();
+    assert_eq!(announced(&restored), announced(&moved));
+
+    // MetalLB would choose an address of the named pool.
+    let named = of_metallb(json!({"metallb.io/address-pool": "metal"}), 80);
+    let stray = placed.create("bank", "stray", named).await.unwrap();
+    assert_eq!(announced(&stray), [None, Some("0.0.0.0".to_owned())]);
+
+    let shared = |port| of_metallb(json!({"metallb.io/allow-shared-ip": "front"}), port);
+    let first = announced(&placed.create("shop", "front", shared(80)).await.unwrap());
+    eventually("the server to see the first Service", async || {
+        let second = placed.create("shop", "front-tls", shared(443)).await.unwrap();
+        let is_shared = announced(&second) == first;
+        if !is_shared {
+            placed.plane.kubectl(&["delete", "service", "--namespace", "shop", "front-tls"]).await.ok();
+        }
+        is_shared.then_some(())
+    })
+    .await;
+    let third = announced(&placed.create("shop", "front-too", shared(80)).await.unwrap());
+    assert_ne!(third, first, "the port is taken");
+
+    // MetalLB writes the status, and the controller gives addresses to Services that no webhook has seen.
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.11.40", "ipMode": "VIP"}]}}});
+    let shown = request(Method::PATCH, &format!("{}/status", path("shop", "web")), &status);
+    placed.client.request::<Value>(shown).await.unwrap();
+    placed.create("kube-system", "late", of_metallb(json!({}), 80)).await.unwrap();
+    let late = path("kube-system", "late");
+    eventually("the controller to record the address and its announcement", async || {
+        let service: Value = placed.client.request(request(Method::GET, &late, &Value::Null)).await.unwrap();
+        let [record, announced] = announced(&service);
+        (record.is_some() && record == announced).then_some(())
+    })
+    .await;
+    let web: Value = placed.client.request(request(Method::GET, &path("shop", "web"), &Value::Null)).await.unwrap();
+    assert_eq!(web["status"]["loadBalancer"], status["status"]["loadBalancer"]);
+    let late: Value = placed.client.request(request(Method::GET, &late, &Value::Null)).await.unwrap();
+    assert_eq!(late["status"]["loadBalancer"], json!({}));
 }
 
 #[tokio::test]

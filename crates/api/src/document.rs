@@ -139,7 +139,8 @@ pub fn not_in_document(objects: &[Value]) -> Vec<String> {
 }
 
 /// The fields of objects with a name as their value, and the names that the API server accepts.
-const NAMES: [(&str, &[&str]); 6] = [
+const NAMES: [(&str, &[&str]); 7] = [
+    ("announcer", &["agents", "metallb", "cilium", "kube-vip"]),
     ("fence", &["Allow", "Warn", "Deny"]),
     ("order", &["Spread", "Lowest"]),
     ("explicit", &["Allow", "Warn", "Deny"]),

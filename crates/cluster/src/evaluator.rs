@@ -203,7 +203,8 @@ fn decide_external(
 ) -> Result<(Decision, Vec<IpAddr>), String> {
     // Another request may reserve an external address between the decision and its reservation.
     for _ in 0..TRIES {
-        let in_use = InUse { blocks: None, external: Some(&|address| cluster.external_holder(address)) };
+        let in_use =
+            InUse { blocks: None, external: Some(&|address, sharer| cluster.external_holder(address, sharer)) };
         let decision = clusterip_core::decide(request, settings, in_use, cluster);
         if decision.denial().is_some() || dry_run {
             return Ok((decision, Vec::new()));

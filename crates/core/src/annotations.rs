@@ -40,6 +40,13 @@ pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
     "metallb.io/loadBalancerIPs",
     "metallb.universe.tf/loadBalancerIPs",
 ];
+/// The annotations with which MetalLB and Cilium let Services share an address, with their current and former names.
+pub const SHARING_ANNOTATIONS: [&str; 4] = [
+    "io.cilium/lb-ipam-sharing-key",
+    "lbipam.cilium.io/sharing-key",
+    "metallb.io/allow-shared-ip",
+    "metallb.universe.tf/allow-shared-ip",
+];
 /// The annotation of a Namespace that the PodNodeSelector admission plugin reads: the labels that the nodes of all its
 /// Pods must have, as `key=value,key=value`.
 pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
@@ -110,7 +117,9 @@ fn too_long(key: &str) -> Option<usize> {
         RECORD_ANNOTATION | REQUESTED_ADDRESS_ANNOTATION => Some(TOO_LONG_FOR_ADDRESSES),
         MOVING_ANNOTATION => Some(1024),
         NODE_SELECTOR_ANNOTATION => Some(4096),
-        _ => FOREIGN_ANNOTATIONS.contains(&key).then_some(TOO_LONG_FOR_ADDRESSES),
+        _ => {
+            (FOREIGN_ANNOTATIONS.contains(&key) || SHARING_ANNOTATIONS.contains(&key)).then_some(TOO_LONG_FOR_ADDRESSES)
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::annotations::{REASON_ANNOTATION, RECORD_ANNOTATION, annotate, cut, in_record};
+use crate::external::Announcement;
 use crate::json::{TypeMismatch, field_mut, quote};
 use crate::label_selector::Labels;
 use crate::lookups::LookupError;
@@ -121,7 +122,7 @@ impl Decision {
         annotate("evidence", self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok()));
         annotate("pool", self.pool.clone());
         annotate("reason", self.verdict.reason().map(str::to_owned));
-        if let Some(External { outcome, pool, addresses, reason }) = &self.external {
+        if let Some(External { outcome, pool, addresses, reason, .. }) = &self.external {
             annotate("external", Some(outcome.name().to_owned()));
             annotate("external-pool", pool.clone());
             annotate("external-addresses", (!addresses.is_empty()).then(|| in_record(addresses)));
@@ -224,6 +225,8 @@ pub struct External {
     pub addresses: Vec<IpAddr>,
     /// Why nothing changes, or why the record is removed.
     pub reason: Option<String>,
+    /// What changes besides the record, for a program that announces the addresses.
+    pub announcement: Announcement,
 }
 
 /// What happens to the record of a Service's external addresses.
@@ -249,19 +252,32 @@ impl RecordChange {
 
 impl External {
     pub fn changes(&self) -> bool {
+        self.changes_record() || self.announcement != Announcement::default()
+    }
+
+    pub fn changes_record(&self) -> bool {
         matches!(self.outcome, RecordChange::Recorded | RecordChange::Removed)
     }
 
-    /// Changes the record of `object`, a Service, according to this outcome.
+    /// Changes the record of `object`, a Service, and its announcement, according to this outcome.
     pub fn carry_out(&self, object: &mut Value) {
-        if self.changes() {
+        if self.changes_record() {
             // A removed record has no addresses.
             annotate(object, RECORD_ANNOTATION, in_record(&self.addresses));
+        }
+        for (key, text) in &self.announcement.annotations {
+            annotate(object, key, text.clone());
+        }
+        if self.announcement.clears_field
+            && let Some(spec) = spec(object)
+        {
+            spec.remove("loadBalancerIP");
         }
     }
 
     pub(crate) fn new(outcome: RecordChange, reason: &str) -> Self {
-        Self { outcome, pool: None, addresses: Vec::new(), reason: Some(reason.to_owned()) }
+        let reason = Some(reason.to_owned());
+        Self { outcome, pool: None, addresses: Vec::new(), reason, announcement: Announcement::default() }
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::address::{Family, parse_address};
 use crate::annotations::AnnotationMap;
 use crate::distinct;
+use crate::external::claim::shown;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MAX_LABELS};
 
@@ -51,6 +52,12 @@ pub struct Service {
     pub load_balancer_ip: Option<String>,
     /// `spec.externalIPs`, as written.
     pub external_ips: Vec<String>,
+    /// The protocol and port of each item of `spec.ports`; `None` if they are not known.
+    pub ports: Option<Vec<(&'static str, u16)>>,
+    /// Whether `spec.externalTrafficPolicy` is `Local`.
+    pub local: bool,
+    /// The addresses of `status.loadBalancer.ingress`.
+    pub shown: Vec<IpAddr>,
     /// Whether the Service is being deleted: `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `spec.selector`: at most one label more than [`MAX_LABELS`], which shows that there are too many.
@@ -96,6 +103,9 @@ impl Service {
             load_balancer_class: owned(spec.text_of("loadBalancerClass")?),
             load_balancer_ip: owned(spec.text_of("loadBalancerIP")?),
             external_ips: spec.texts_of("externalIPs", usize::MAX)?.into_iter().map(str::to_owned).collect(),
+            ports: ports(spec.value.get("ports")),
+            local: spec.value.get("externalTrafficPolicy").is_some_and(|policy| policy == "Local"),
+            shown: shown(object.value.pointer("/status/loadBalancer/ingress")),
             deleting: metadata.get("deletionTimestamp")?.is_some(),
             selector: spec.first_of("selector", MAX_LABELS + 1)?,
             cluster_ip: owned(cluster_ip),
@@ -160,6 +170,20 @@ impl Service {
             && self.families == old.families;
         self.family_policy != FamilyPolicy::SingleStack && !stays
     }
+}
+
+/// The ports of a Service whose list is at most this long are known.
+pub const MAX_PORTS: usize = 1024;
+
+/// The protocol and port of each item of `spec.ports`; `None` if the list is too long, or an item can't be read.
+fn ports(list: Option<&Value>) -> Option<Vec<(&'static str, u16)>> {
+    let items = list?.as_array().filter(|items| items.len() <= MAX_PORTS)?;
+    let port = |item: &Value| {
+        let protocol = item.get("protocol").map_or(Some("TCP"), Value::as_str)?;
+        let protocol = ["TCP", "UDP", "SCTP"].into_iter().find(|known| *known == protocol)?;
+        Some((protocol, item.get("port")?.as_u64()?.try_into().ok()?))
+    };
+    items.iter().map(port).collect()
 }
 
 /// The addresses of a Service object without repetition, the primary one first. Of a list that the API server refuses,

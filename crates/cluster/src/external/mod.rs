@@ -23,7 +23,7 @@ use crate::snapshot::{Snapshot, StoredService};
 /// The field of an address that only the status of a Service contains.
 const STATUS: &str = "status.loadBalancer.ingress";
 
-/// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
+/// The external addresses that a Service has recorded for agents; empty if the Service does not get any.
 pub fn recorded(service: &StoredService, settings: &ExternalSettings) -> Vec<IpAddr> {
     if service.is_served(settings) { recorded_addresses(service.record()) } else { Vec::new() }
 }
@@ -110,7 +110,7 @@ impl ExternalPolicy {
         service: &StoredService,
         read: impl FnOnce() -> Result<Service, TypeMismatch>,
     ) -> Result<Decision, String> {
-        let (key, in_use) = (service.key(), InUse { blocks: None, external: Some(&|_| None) });
+        let (key, in_use) = (service.key(), InUse { blocks: None, external: Some(&|_, _| None) });
         let cluster = StoredCluster::of(snapshot, key);
         self.guarded(service, || decide_create("external", &key.namespace, read(), &self.settings, in_use, &cluster))
     }

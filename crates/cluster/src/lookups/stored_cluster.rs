@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clusterip_core::address::{Span, overlap};
 use clusterip_core::annotations::recorded_addresses;
-use clusterip_core::external::Holder;
+use clusterip_core::external::{Holder, Sharer};
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
@@ -65,6 +65,8 @@ pub struct StoredCluster {
     pub all_are_free: bool,
     left: Cell<usize>,
     reserved: RefCell<Vec<IpAddr>>,
+    /// External addresses that are reserved for a Service with which the subject may share them.
+    shared: RefCell<Vec<(IpAddr, ServiceKey)>>,
     failed_claim: RefCell<Option<String>>,
     /// The look-ups so far, except those of addresses and blocks, if `clusterip audit --service` explains a decision; otherwise `None`.
     pub asked: RefCell<Option<Vec<Asked>>>,
@@ -112,6 +114,7 @@ impl StoredCluster {
             all_are_free: false,
             left: Cell::new(MAX_STEPS),
             reserved: RefCell::default(),
+            shared: RefCell::default(),
             failed_claim: RefCell::default(),
             asked: RefCell::default(),
         }
@@ -125,10 +128,11 @@ impl StoredCluster {
     }
 
     /// The Service that has this external address or gets it; `None` if there is none. Others may have claimed it while
-    /// it was in no pool: of several Services, the one that has it recorded comes first, and the subject last.
-    pub(crate) fn external_holder(&self, address: IpAddr) -> Option<Holder> {
+    /// it was in no pool: of several Services, the one that has it recorded comes first, and the subject last. Services
+    /// that let `sharer` share the address do not count.
+    pub(crate) fn external_holder(&self, address: IpAddr, sharer: &Sharer<'_>) -> Option<Holder> {
         // A reservation may end after its Service is seen, so the ledger comes first.
-        let in_flight = self.ledger.owner(address);
+        let mut in_flight = self.ledger.owner(address);
         let snapshot = self.snapshot();
         let rank = |owner: &&ServiceKey| {
             let rank = match snapshot.service(owner) {
@@ -140,7 +144,17 @@ impl StoredCluster {
             };
             (rank, self.subject.owner.service == **owner)
         };
-        let owners: Vec<&ServiceKey> = snapshot.external_owners(address).collect();
+        let mut owners: Vec<&ServiceKey> = snapshot.external_owners(address).collect();
+        let others: Vec<_> = owners.iter().copied().filter(|owner| self.subject.owner.service != **owner).collect();
+        if sharer.shares(others.iter().copied(), |owner| snapshot.service(owner)?.in_request(|_| true).ok()) {
+            owners.retain(|owner| self.subject.owner.service == **owner);
+            // It is seen with its ports, so its reservation need not keep the address from this Service.
+            let is_shared = |it: &mut Owner| {
+                others.contains(&&it.service) && self.ledger.is_external_given_to(address, &it.service)
+            };
+            let shared = in_flight.take_if(is_shared).map(|it| (address, it.service));
+            self.shared.borrow_mut().extend(shared);
+        }
         let stored = match owners[..] {
             [only] => Some(only),
             _ => owners.into_iter().min_by_key(rank),
@@ -185,6 +199,9 @@ impl StoredCluster {
         settings: &Settings,
     ) -> Result<bool, String> {
         let owner = &self.subject.owner;
+        for (_, from) in self.shared.borrow().iter().filter(|(shared, _)| *shared == address) {
+            self.ledger.share_external(address, from, owner);
+        }
         // A claim for a name that is not generated yet may be for another Service.
         let may_replace = is_recorded || !owner.service.name.is_empty();
         if self.ledger.renew_external(address, owner, is_recorded) {
@@ -388,12 +405,63 @@ fn read_namespace(client: &Client, name: &str) -> Result<Option<NamespaceMeta>, 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::LazyLock;
+
     use clusterip_core::annotations::RECORD_ANNOTATION;
+    use clusterip_core::external::Announcer;
+    use clusterip_core::service::Service;
     use serde_json::json;
 
     use super::*;
 
     const KEPT: &str = "10.0.0.4";
+
+    /// A Service that shares no address.
+    fn alone() -> Sharer<'static> {
+        static ALONE: LazyLock<Service> = LazyLock::new(Service::default);
+        Sharer { service: &ALONE, namespace: "shop", announcer: Announcer::Agents }
+    }
+
+    #[test]
+    fn service_that_lets_another_one_share_its_address_holds_it_no_longer_than_its_request_is_seen() {
+        let (snapshot, ledger) = (Arc::<RwLock<Snapshot>>::default(), Ledger::default());
+        let address = IpAddr::from([10, 0, 9, 7]);
+        let object = |name: &str, port: u16| {
+            json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"namespace": "shop", "name": name, "annotations": {
+                    RECORD_ANNOTATION: address.to_string(), "metallb.io/allow-shared-ip": "front",
+                }},
+                "spec": {"type": "LoadBalancer", "ports": [{"port": port}]},
+            })
+        };
+        let holder = |name: &str, port: u16| {
+            let service = Service::read(&object(name, port), "").unwrap();
+            let sharer = Sharer { service: &service, namespace: "shop", announcer: Announcer::MetalLb };
+            let holder = addresses(&snapshot, &ledger, name, false).external_holder(address, &sharer);
+            holder.map(|holder| holder.service.name)
+        };
+        snapshot.write().unwrap().insert(&object("web", 80));
+        assert_eq!(holder("tls", 443), None);
+        assert_eq!(holder("other", 80).as_deref(), Some("web"), "the port is taken");
+        assert_eq!(holder("web", 80).as_deref(), Some("web"), "its own");
+        let document = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.0/24"]}]}});
+        let settings = Settings::from_value(&document).unwrap();
+        // The reservation of an answer about the first Service becomes one of the second, and stays.
+        let web = addresses(&snapshot, &ledger, "web", false);
+        assert!(web.reserve_external(address, false, &settings).unwrap());
+        web.commit(&[address], &settings);
+        let service = Service::read(&object("tls", 443), "").unwrap();
+        let sharer = Sharer { service: &service, namespace: "shop", announcer: Announcer::MetalLb };
+        let tls = addresses(&snapshot, &ledger, "tls", false);
+        assert_eq!(tls.external_holder(address, &sharer), None);
+        assert!(tls.reserve_external(address, false, &settings).unwrap());
+        drop(tls);
+        assert_eq!(ledger.owner(address).unwrap().service.name, "tls");
+        assert_eq!(holder("third", 25).as_deref(), Some("tls"), "its ports are not known yet");
+        snapshot.write().unwrap().insert(&object("tls", 443));
+        assert_eq!(holder("third", 25), None);
+    }
 
     /// The addresses for `shop/name` under settings that keep [`KEPT`] for `shop/web`.
     fn addresses(snapshot: &Arc<RwLock<Snapshot>>, ledger: &Ledger, name: &str, dry_run: bool) -> StoredCluster {
@@ -418,7 +486,8 @@ mod tests {
             }));
         };
         let holder = || {
-            let holder = addresses(&snapshot, &ledger, "web", false).external_holder(IpAddr::from([192, 0, 2, 7]));
+            let holder =
+                addresses(&snapshot, &ledger, "web", false).external_holder(IpAddr::from([192, 0, 2, 7]), &alone());
             holder.map(|holder| holder.to_string())
         };
         insert("web", "", "");
@@ -504,7 +573,7 @@ mod tests {
         let other = of("db");
         assert_eq!(other.reserve_external(address, false, &settings), Ok(false));
         let in_progress = "shop/web (its request may still be in progress, for up to 65 s)";
-        let holder = || other.external_holder(address).map(|holder| holder.to_string());
+        let holder = || other.external_holder(address, &alone()).map(|holder| holder.to_string());
         assert_eq!(holder().as_deref(), Some(in_progress));
         snapshot.write().unwrap().insert(&json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"},

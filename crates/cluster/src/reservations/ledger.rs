@@ -186,6 +186,23 @@ impl Ledger {
             .is_some()
     }
 
+    /// Whether an answer gave an external address to this Service, so that [`Self::share_external`] succeeds.
+    pub(crate) fn is_external_given_to(&self, address: IpAddr, service: &ServiceKey) -> bool {
+        self.active(address, |it| it.is_given() && it.external && it.owner.service == *service)
+    }
+
+    /// Turns the reservation of an external address that an answer gave to `from` into one of `to`, which shares the
+    /// address, for as long as a new one. It stays also if the evaluation does not use the address: another create of
+    /// `from` may still be in progress.
+    pub(crate) fn share_external(&self, address: IpAddr, from: &ServiceKey, to: &Owner) {
+        let now = (self.clock)();
+        let mut ledger = self.reservations.lock();
+        let given = ledger.get_mut(&address).filter(|it| it.is_given() && it.external && it.is_active(now));
+        if let Some(it) = given.filter(|it| it.owner.service == *from) {
+            (it.owner, it.since, it.origin) = (to.clone(), now, Origin::Policy);
+        }
+    }
+
     /// Notes that the controller itself writes these external addresses, as far as its evaluation has reserved them. As
     /// no request was given them, their reservations end when the Service is seen.
     pub(crate) fn written_by_controller(&self, addresses: &[IpAddr]) {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use clusterip_core::address::{Family, parse_address};
 use clusterip_core::annotations::{
     MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, Move, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, is_read,
-    shortened,
+    recorded_addresses, shortened,
 };
-use clusterip_core::external::claim::{MAX_EXTERNAL_IPS, in_use, shown};
+use clusterip_core::external::Announcer;
+use clusterip_core::external::claim::{LOAD_BALANCER_IP, MAX_EXTERNAL_IPS, in_use, shown};
 use clusterip_core::field_mask::MAX_VALUES;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::{LabelSelector, Labels, MAX_LABELS};
@@ -39,7 +40,7 @@ pub(crate) const TEXT: usize = 0;
 pub(crate) const MANY: usize = MAX_VALUES;
 
 /// The fields that are kept as they are written, and how many values of a list or map in them.
-pub(crate) const FIELDS: [(&str, usize); 15] = [
+pub(crate) const FIELDS: [(&str, usize); 16] = [
     ("metadata.annotations", MANY),
     ("metadata.deletionTimestamp", TEXT),
     ("metadata.labels", MAX_LABELS),
@@ -48,6 +49,7 @@ pub(crate) const FIELDS: [(&str, usize); 15] = [
     ("spec.clusterIPs", MANY),
     ("spec.externalIPs", MAX_EXTERNAL_IPS),
     ("spec.externalName", TEXT),
+    ("spec.externalTrafficPolicy", TEXT),
     ("spec.ipFamilies", MANY),
     ("spec.ipFamilyPolicy", TEXT),
     ("spec.loadBalancerClass", TEXT),
@@ -192,10 +194,23 @@ impl StoredService {
         self.text("spec.type") == "LoadBalancer"
     }
 
-    /// Whether the Service gets external addresses, see [`ExternalSettings::is_ours`].
+    /// Whether the Service gets external addresses that agents hold.
     pub fn is_served(&self, settings: &ExternalSettings) -> bool {
+        self.announcer(settings) == Some(Announcer::Agents)
+    }
+
+    /// The program that announces the external addresses that the Service gets, see [`ExternalSettings::announcer_of`].
+    pub fn announcer(&self, settings: &ExternalSettings) -> Option<Announcer> {
         let class = self.text("spec.loadBalancerClass");
-        self.is_load_balancer() && settings.is_our_class((!class.is_empty()).then_some(class))
+        settings.announcer_of((!class.is_empty()).then_some(class)).filter(|_| self.is_load_balancer())
+    }
+
+    /// Whether the Service has what its announcer is to read: its recorded addresses.
+    pub fn is_announced(&self, announcer: Announcer) -> bool {
+        let announced = |key: &&str| self.annotation(key) == Some(self.record());
+        let field = recorded_addresses(self.text(LOAD_BALANCER_IP));
+        let mut keys = announcer.annotations().iter();
+        !self.record().is_empty() && (keys.next().is_some_and(announced) || field == recorded_addresses(self.record()))
     }
 
     pub fn record(&self) -> &str {
@@ -220,6 +235,17 @@ impl StoredService {
             _ => &[],
         };
         external_ips.iter().filter_map(|text| parse_address(text.text())).chain(self.shown()).collect()
+    }
+
+    /// The ports as a decision reads them; `None` if they are not all kept.
+    fn known_ports(&self) -> Option<Vec<(&'static str, u16)>> {
+        let ports = self.ports.as_ref().filter(|ports| ports.len() < MAX_PORTS)?;
+        let protocol = |protocol| match protocol {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            Protocol::Sctp => "SCTP",
+        };
+        Some(ports.iter().map(|(of, port)| (protocol(*of), *port)).collect())
     }
 
     /// The ports of a Service of type `LoadBalancer`, in ascending order, from its first 1,024. Ports that
@@ -334,6 +360,9 @@ impl StoredService {
             load_balancer_class: filled("spec.loadBalancerClass")?,
             load_balancer_ip: filled("spec.loadBalancerIP")?,
             external_ips: texts("spec.externalIPs", usize::MAX)?,
+            ports: self.known_ports(),
+            local: text("spec.externalTrafficPolicy")? == "Local",
+            shown: if brings("status.loadBalancer.ingress") { shown(self.ingress().as_ref()) } else { Vec::new() },
             deleting: field("metadata.deletionTimestamp").is_some(),
             selector: labels("spec.selector")?,
             names_cluster_ip: cluster_ip.is_some(),
@@ -385,7 +414,7 @@ impl StoredService {
         self.entry("metadata.labels", key)
     }
 
-    fn annotation(&self, key: &str) -> Option<&str> {
+    pub fn annotation(&self, key: &str) -> Option<&str> {
         self.entry("metadata.annotations", key)
     }
 
@@ -414,6 +443,8 @@ fn kept(path: &str, value: &Value, most: usize) -> Option<CompactValue> {
             (!kept.is_empty()).then(|| CompactValue::map_of(&kept))
         }
         ("metadata.uid", Value::String(text)) => Some(CompactValue::uid(text)),
+        // Any other text means the same.
+        ("spec.externalTrafficPolicy", policy) if policy != "Local" => None,
         ("spec.loadBalancerIP", Value::String(text)) => {
             Some(CompactValue::Text(cut(text, TOO_LONG_FOR_ADDRESSES).into()))
         }

@@ -10,13 +10,15 @@ use clusterip_cluster::object::service_path;
 use clusterip_cluster::snapshot::StoredService;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
+use clusterip_core::decision::External;
+use clusterip_core::external::Announcement;
 use clusterip_core::request::{Change, Request as CoreRequest};
 use clusterip_core::service::Service;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::claims::Owner;
 use http::Request;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::external_metrics::AssignmentResult;
 use super::waiting::{Answer, WaitsFor};
@@ -85,11 +87,14 @@ impl Assigner {
         });
         let evaluation = evaluated.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let (uid, record) = (service.uid().into_owned(), service.record());
-        let decision = &evaluation.decision;
+        let decision = evaluation.decision.clone();
         let warnings = decision.cut_warnings().join("; ");
         let external = decision.external.as_ref();
         let changed = external.filter(|external| external.changes());
-        let Some(after) = changed.map(|external| in_record(&external.addresses)).filter(|after| after != record) else {
+        let changes = |external: &&External| {
+            in_record(&external.addresses) != record || external.announcement != Announcement::default()
+        };
+        let Some(External { addresses, announcement, .. }) = changed.filter(changes) else {
             if !record.is_empty() {
                 return Ok(Asked::done(Answer::Settled));
             }
@@ -105,13 +110,19 @@ impl Assigner {
             };
             return Ok(Asked { answer: Answer::Waits(waits_for), reason, uid: Some(uid) });
         };
+        let after = in_record(addresses);
         if after.is_empty() && self.moves.due(&uid).is_some() {
             // A move that has begun meanwhile gives the Service its type back, but not its record.
             return Ok(Asked::done(Answer::Settled));
         }
-        let value = if after.is_empty() { Value::Null } else { after.clone().into() };
-        let annotations = json!({RECORD_ANNOTATION: value});
-        let body = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
+        let value = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+        let announced = announcement.annotations.iter().map(|(key, text)| ((*key).to_owned(), value(text)));
+        let annotations: Map<String, Value> =
+            announced.chain([(RECORD_ANNOTATION.to_owned(), value(&after))]).collect();
+        let mut body = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
+        if announcement.clears_field {
+            body["spec"] = json!({"loadBalancerIP": null});
+        }
         // Commit before the watch can deliver the Service with these addresses. Otherwise they stay reserved, and if
         // the Service is deleted soon, they do so for a long time without an owner.
         evaluation.commit_written(self.evaluator.ledger());
@@ -122,8 +133,10 @@ impl Assigner {
             }
             Err(error) => return Err(error_message(&error)),
         };
-        let recorded = written.map(|written| written.record().to_owned()).unwrap_or_default();
-        if is_lost(record, &after, &recorded) {
+        let text = |key: &str| written.as_ref().and_then(|written| written.annotation(key)).unwrap_or_default();
+        let recorded = text(RECORD_ANNOTATION);
+        let is_unannounced = announcement.annotations.iter().any(|(key, announced)| text(key) != announced);
+        if is_lost(record, &after, recorded) || recorded == after && is_unannounced {
             let reason = "the record was not written: another webhook, or a replica with other settings, changed it";
             return Err(format!("{reason}; it is tried again"));
         }
@@ -138,7 +151,8 @@ impl Assigner {
             self.report_unavailable(id, &uid, warnings);
         }
         // A record that was removed is not counted as given.
-        Ok(Asked::done(if after.is_empty() { Answer::Settled } else { Answer::Assigned }))
+        let is_new = !after.is_empty() && after != record;
+        Ok(Asked::done(if is_new { Answer::Assigned } else { Answer::Settled }))
     }
 
     pub(super) fn report_unavailable(&self, ServiceKey { namespace, name }: &ServiceKey, uid: &str, note: String) {

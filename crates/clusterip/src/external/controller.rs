@@ -5,6 +5,8 @@
 //! - Every Service that gets external addresses from this product has them recorded, even if no webhook saw it.
 //! - The status of such a Service contains exactly those of its addresses that a living agent holds. As long as the
 //!   watch of the agents' Leases is silent, no address is taken away.
+//! - The status of a Service whose addresses another program announces is not changed: it gets the record, and what that
+//!   program reads.
 //! - The status of a Service that the settings no longer serve loses its recorded addresses, and only then the record is
 //!   removed. That of any other Service is not changed.
 //! - If the settings have no pool any more, the record stays, and the status loses the addresses that it had from this
@@ -36,6 +38,7 @@ use clusterip_cluster::snapshot::{Snapshot, Stored, StoredService};
 use clusterip_cluster::watch::stores::{Change, watch_config};
 use clusterip_core::address::{Family, parse_address};
 use clusterip_core::annotations::{is_moving, recorded_addresses};
+use clusterip_core::external::Announcer;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::lookups::NamespaceMeta;
 use clusterip_core::service_key::ServiceKey;
@@ -127,6 +130,8 @@ struct Look {
     owners: Owners,
     /// The addresses of the pools that Services have or claim.
     in_use: BTreeSet<IpAddr>,
+    /// The addresses of the pools that other programs than agents announce.
+    announced: Vec<IpAddr>,
     statuses: Vec<Status>,
     served: Served,
     lacking: BTreeMap<ServiceKey, Version>,
@@ -259,13 +264,16 @@ impl Controller {
         let (of_look, holders) = (Arc::clone(settings), Arc::clone(&term.holders));
         let policy = self.assigner.evaluator.external_policy(external);
         let look = panics::catch_blocking(move || Look::at(&snapshot, &of_look, &holders, &policy)).await;
-        let Ok(Look { owners, in_use, statuses, served, mut lacking }) =
+        let Ok(Look { owners, in_use, announced, statuses, served, mut lacking }) =
             look.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up"))
         else {
             return;
         };
-        let used: Vec<IpAddr> = owners.keys().copied().collect();
+        let mut used: Vec<IpAddr> = owners.keys().copied().collect();
         let held = used.iter().copied().filter(|address| term.holders.contains_key(address)).collect();
+        used.extend(announced);
+        used.sort_unstable();
+        used.dedup();
         self.metrics.pools(&usage::of_external(external, &used, Some(&held)));
         term.next_look = term.writes.set(statuses, &self.assigner.client);
         term.served = served;
@@ -342,7 +350,17 @@ impl Look {
             let has = recorded(&service, external);
             let own = |address: &IpAddr| look.owners.get(address).is_some_and(|owner| owner.key() == service.key());
             let is_held = |address: &IpAddr| own(address) && holders.contains_key(address);
-            if !service.is_served(external) {
+            let announcer = service.announcer(external);
+            if let Some(announcer) = announcer.filter(|announcer| *announcer != Announcer::Agents) {
+                // Another program writes its status.
+                let recorded = recorded_addresses(service.record());
+                look.announced.extend(recorded.into_iter().filter(|address| external.pool_of(*address).is_some()));
+                if !service.is_deleting() && !service.is_announced(announcer) {
+                    lacking.push(service);
+                }
+                continue;
+            }
+            if announcer.is_none() {
                 // As long as the status shows the address, kube-proxy serves it, and no other Service may get it.
                 let recorded: BTreeSet<IpAddr> = recorded_addresses(service.record()).into_iter().collect();
                 match without(&service, &recorded) {
@@ -370,9 +388,10 @@ impl Look {
             pool.is_some_and(|pool| pool.candidates(Family::of(address)).contains(address))
         };
         for service in left_out {
-            let (of_pools, others) = match service.is_served(external) {
-                true => service.shown().into_iter().partition(|address| is_of_pool(*address)),
-                false => (BTreeSet::new(), recorded_addresses(service.record()).into_iter().collect()),
+            let (of_pools, others) = match service.announcer(external) {
+                Some(Announcer::Agents) => service.shown().into_iter().partition(|address| is_of_pool(*address)),
+                Some(_) => continue,
+                None => (BTreeSet::new(), recorded_addresses(service.record()).into_iter().collect()),
             };
             look.statuses.extend(without(&service, &others));
             look.served.insert(service.uid().into_owned(), &of_pools | &others);

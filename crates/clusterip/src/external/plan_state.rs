@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_core::external::Holder;
 use clusterip_core::external::claim::{claimed, in_use, read_stored, requested, shown};
+use clusterip_core::external::{Holder, Sharer};
+use clusterip_core::service::Service;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
@@ -40,12 +41,19 @@ impl PlanState {
         self.wanted_by.insert(index, named);
     }
 
-    /// The holder of each address as the policy gets it, for a manifest that becomes `object`.
-    pub fn holder_of(&self, object: &Value) -> impl Fn(IpAddr) -> Option<Holder> + '_ {
-        let own = self.named(object);
-        move |address| {
+    /// The holder of each address as the policy gets it, for a manifest that becomes `object`. `read` returns a Service of
+    /// the cluster or one that was planned.
+    pub fn holder_of<'a>(
+        &'a self,
+        object: &Value,
+        read: &'a dyn Fn(&ServiceKey) -> Option<Service>,
+    ) -> impl Fn(IpAddr, &Sharer<'_>) -> Option<Holder> + 'a {
+        let (own, key) = (self.named(object), ServiceKey::of(object));
+        move |address, sharer| {
             let wanted = || self.wants.get(&address).filter(|_| !own.contains(&address))?.values().next();
-            let service = self.has.get(&address).and_then(|owners| owners.first()).or_else(wanted)?.clone();
+            let owners = self.has.get(&address).map(Vec::as_slice).unwrap_or_default();
+            let is_shared = sharer.shares(owners.iter().filter(|owner| **owner != key), read);
+            let service = owners.first().filter(|_| !is_shared).or_else(wanted)?.clone();
             Some(Holder { service, in_flight: None })
         }
     }
@@ -92,6 +100,7 @@ impl PlanState {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_core::annotations::REQUESTED_ADDRESS_ANNOTATION;
+    use clusterip_core::external::Announcer;
     use clusterip_core::settings::Settings;
     use serde_json::json;
 
@@ -114,9 +123,11 @@ mod tests {
         let key = |text: &str| text.parse::<ServiceKey>().unwrap();
         let plain = json!({"spec": {}});
         let held = |planned: &PlanState, object: &Value| -> Vec<String> {
-            let holder_of = planned.holder_of(object);
+            let (service, read) = (Service::default(), |_: &ServiceKey| None);
+            let sharer = Sharer { service: &service, namespace: "shop", announcer: Announcer::Agents };
+            let holder_of = planned.holder_of(object, &read);
             let addresses = ["10.0.9.1", "10.0.9.2", "10.0.9.3", "10.0.9.4", "10.1.0.1"];
-            let holder = |address: &str| Some(format!("{address} {}", holder_of(address.parse().unwrap())?));
+            let holder = |address: &str| Some(format!("{address} {}", holder_of(address.parse().unwrap(), &sharer)?));
             addresses.into_iter().filter_map(holder).collect()
         };
         planned.add_existing(&key("shop/old"), &claiming("10.0.9.1"));

@@ -240,7 +240,8 @@ impl Planner {
             Err(mismatch) => return Decision::unreadable(&mismatch),
         };
         let may_be_external = may_be_external(&self.settings.external, &request);
-        let holder_of = may_be_external.then(|| self.external.holder_of(object));
+        let read = |key: &ServiceKey| Snapshot::read(&self.snapshot).service(key)?.in_request(|_| true).ok();
+        let holder_of = may_be_external.then(|| self.external.holder_of(object, &read));
         let in_use = InUse { blocks: None, external: holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>) };
         clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
     }
@@ -324,6 +325,9 @@ pub struct ExternalRow {
     pub addresses: Vec<IpAddr>,
     pub source: Option<AddressSource>,
     pub message: Option<String>,
+    /// The annotations that are written for a program that announces the addresses. An empty text removes one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<&'static str, String>,
 }
 
 /// Why a Service gets certain external addresses.
@@ -355,7 +359,11 @@ impl Row {
 
 impl ExternalRow {
     /// The result of a decision about `object`, which is an update of `old`.
-    fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
+    fn new(
+        External { outcome, pool, addresses, reason, announcement }: External,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Self {
         let are_among = |named: Vec<IpAddr>| named.iter().any(|address| addresses.contains(address));
         let recorded = |service: &Value| claim::recorded(&claim::read_stored(service));
         let source = if addresses.is_empty() {
@@ -367,7 +375,8 @@ impl ExternalRow {
         } else {
             Some(AddressSource::Free)
         };
-        Self { decision: outcome, pool, addresses, source, message: reason }
+        let annotations = announcement.annotations.into_iter().collect();
+        Self { decision: outcome, pool, addresses, source, message: reason, annotations }
     }
 }
 

@@ -72,7 +72,10 @@ fn remarks(row: &Row) -> Vec<String> {
     denied.into_iter().chain(row.warnings.iter().map(warning)).collect()
 }
 
-fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, message }: &ExternalRow) -> Vec<String> {
+fn external_line(
+    row: &Row,
+    ExternalRow { decision, pool, addresses, source, message, .. }: &ExternalRow,
+) -> Vec<String> {
     let given = if addresses.is_empty() { "-".to_owned() } else { in_record(addresses) };
     let style = if *decision == RecordChange::Recorded { style::GOOD } else { style::FAINT };
     let reason = match (message, source) {

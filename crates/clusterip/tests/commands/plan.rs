@@ -27,7 +27,7 @@ const EXTERNAL: &str = "--settings examples/settings/external.yaml --snapshot ex
 const RESERVATIONS: &str =
     "--settings examples/settings/reservations.yaml --snapshot examples/reservations/cluster.yaml";
 
-const EXAMPLES: [Example; 11] = [
+const EXAMPLES: [Example; 12] = [
     Example { name: "shop", manifests: "examples/shop", args: "--settings examples/settings/k2s.yaml", status: 0 },
     Example { name: "teams", manifests: "examples/teams", args: "--settings examples/settings/teams.yaml", status: 0 },
     Example {
@@ -63,6 +63,12 @@ const EXAMPLES: [Example; 11] = [
     },
     Example { name: "nodes", manifests: "examples/nodes", args: "--settings examples/settings/nodes.yaml", status: 0 },
     Example { name: "external", manifests: "examples/external/services.yaml", args: EXTERNAL, status: 0 },
+    Example {
+        name: "announcers",
+        manifests: "examples/announcers",
+        args: "--settings examples/settings/announcers.yaml",
+        status: 0,
+    },
     Example { name: "external-denied", manifests: "examples/external-denied", args: EXTERNAL, status: 1 },
 ];
 

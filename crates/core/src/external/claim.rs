@@ -107,6 +107,7 @@ pub fn read_stored(object: &Value) -> Service {
         load_balancer_class: spec("loadBalancerClass").and_then(text),
         load_balancer_ip: spec("loadBalancerIP").and_then(text),
         external_ips: external_ips.filter_map(|item| item.as_str().map(str::to_owned)).collect(),
+        shown: shown(object.pointer("/status/loadBalancer/ingress")),
         deleting: metadata("deletionTimestamp").is_some_and(|time| !time.is_null()),
         ..Service::default()
     }
@@ -143,10 +144,8 @@ pub fn claimed(service: &Service) -> Vec<IpAddr> {
 /// The addresses that count as held by a Service object: those of [`claimed`], and those that its status shows. In
 /// ascending order and without duplicates.
 pub fn in_use(object: &Value) -> Vec<IpAddr> {
-    let mut found = claimed(&read_stored(object));
-    let balancer = object.get("status").and_then(|status| status.get("loadBalancer"));
-    found.extend(shown(balancer.and_then(|balancer| balancer.get("ingress"))));
-    sorted(found)
+    let service = read_stored(object);
+    sorted(claimed(&service).into_iter().chain(service.shown).collect())
 }
 
 fn sorted(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {

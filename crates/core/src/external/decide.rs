@@ -6,7 +6,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields, claims, recorded};
+use super::announcer::{Announcement, Announcer, Sharer};
+use super::claim::{EXTERNAL_IPS, LOAD_BALANCER_IP, MAX_EXTERNAL_IPS, claim_fields, claims, recorded};
 use crate::address::{Family, Order, parse_address};
 use crate::annotations::{
     MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, in_record,
@@ -43,8 +44,11 @@ pub(crate) fn decide(
     }
     let Change { object: service, old } = &**change;
     let subject = (request.namespace.as_str(), request.name.as_str());
-    let claimant = Claimant { service, subject, external, namespace, cluster, host, listed: OnceCell::new() };
-    let is_ours = external.is_ours(service);
+    let class = service.load_balancer_class.as_deref();
+    let announcer = if service.load_balancer { external.announcer_of(class) } else { None };
+    let is_ours = announcer.is_some();
+    let claimant =
+        Claimant { service, subject, external, announcer, namespace, cluster, host, listed: OnceCell::new() };
     let before = old.as_ref().filter(|old| external.is_ours(old));
     let families = families(service, old.as_ref(), decision.allocated().unwrap_or_default(), settings);
     let warnings = &mut decision.warnings;
@@ -85,21 +89,37 @@ pub(crate) fn decide(
     if !is_ours {
         // A record counts as held, so no other Service may have one.
         let reason = "not of type LoadBalancer with the class of external addresses";
-        return Ok(record.map(|_| External::new(RecordChange::Removed, reason)));
+        let announcement = Announcement::of(service, None, &[]);
+        let outcome = if record.is_some() { RecordChange::Removed } else { RecordChange::Unchanged };
+        let decided = External { announcement, ..External::new(outcome, reason) };
+        return Ok(Some(decided).filter(External::changes));
     }
     if service.deleting {
         return Ok(Some(External::new(RecordChange::Unchanged, "being deleted")));
     }
-    if host.is_none() {
+    // The module has no host: without the code behind this, it is smaller.
+    if host.is_none() || cfg!(target_family = "wasm") {
         return Ok(Some(without_assignment(record, before)));
     }
-    let decided = assign(&claimant, before, &families, &request.hash_key(), warnings);
-    Ok(Some(decided.unwrap_or_else(|error| {
-        // The request need not be refused: the Service can wait for an address.
-        let reason = format!("no external address is assigned: {error}; {}", error.remedy());
-        warnings.push(reason.clone());
-        External::new(RecordChange::Unchanged, &reason)
-    })))
+    // Services that may share an address begin their search at the same one.
+    let sharing_key = announcer.and_then(|announcer| announcer.sharing_key(service));
+    let key = sharing_key.map_or_else(|| request.hash_key(), |key| format!("{}/{key}", request.namespace));
+    match assign(&claimant, before, &families, &key, warnings) {
+        Ok(decided) => {
+            let announcement = Announcement::of(service, announcer, &decided.addresses);
+            Ok(Some(External { announcement, ..decided }))
+        }
+        Err(error) => {
+            // The request need not be refused: the Service can wait for an address.
+            let reason = format!("no external address is assigned: {error}; {}", error.remedy());
+            warnings.push(reason.clone());
+            let announcement = match old {
+                None => Announcement::of(service, announcer, &[]),
+                Some(_) => Announcement::default(),
+            };
+            Ok(Some(External { announcement, ..External::new(RecordChange::Unchanged, &reason) }))
+        }
+    }
 }
 
 /// The decision of a host that assigns external addresses, while it has no pools. Nothing checks an address then, and a
@@ -132,7 +152,7 @@ fn without_assignment(record: Option<&String>, before: Option<&Service>) -> Exte
         let reason = "external addresses are assigned by the controller of `clusterip serve`, not in admission";
         return External::new(RecordChange::Unchanged, reason);
     }
-    External { outcome: RecordChange::Recorded, pool: None, addresses, reason: None }
+    External { addresses, reason: None, ..External::new(RecordChange::Recorded, "") }
 }
 
 /// The Service's families, the primary one first; empty if they are unknown.
@@ -164,7 +184,7 @@ fn assign(
     key: &str,
     warnings: &mut Vec<String>,
 ) -> Result<External, LookupError> {
-    let requested = requested_addresses(claimant.service, before);
+    let requested = requested_addresses(claimant, before);
     let mut found: Vec<(IpAddr, &ExternalPool)> = Vec::new();
     for address in requested {
         let family = Family::of(address);
@@ -223,21 +243,31 @@ fn assign(
         true => (RecordChange::Unchanged, Some("already recorded".to_owned())),
         false => (RecordChange::Recorded, None),
     };
-    Ok(External { outcome, pool: Some(pool.name.clone()), addresses: given, reason })
+    Ok(External { pool: Some(pool.name.clone()), addresses: given, reason, ..External::new(outcome, "") })
 }
 
 /// The addresses that the Service requests or already has, the most important first.
-fn requested_addresses(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
+fn requested_addresses(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<IpAddr> {
+    let (service, announcer) = (claimant.service, claimant.announcer.unwrap_or_default());
     let field = service.load_balancer_ip.as_ref();
+    let changed = |key: &&str| {
+        let now = service.annotations.get(key);
+        now.filter(|_| before.and_then(|before| before.annotations.get(key)) != now)
+    };
     let texts = [
         service.annotations.get(REQUESTED_ADDRESS_ANNOTATION),
         field.filter(|_| before.and_then(|before| before.load_balancer_ip.as_ref()) != field),
+        announcer.annotations().iter().find_map(changed),
         service.annotations.get(RECORD_ANNOTATION),
         // A manifest that replaces the Service without our annotation is not meant to drop its address.
         before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)),
         field,
     ];
-    distinct(texts.into_iter().flatten().flat_map(|text| recorded_addresses(text)))
+    let is_no_address = |address: &IpAddr| announcer.is_no_address(&address.to_string());
+    let requested = texts.into_iter().flatten().flat_map(|text| recorded_addresses(text));
+    // The program may have chosen this address before the pool was configured. Agents choose none.
+    let shown = before.filter(|_| announcer != Announcer::Agents).map_or(&[][..], |before| &before.shown);
+    distinct(requested.filter(|address| !is_no_address(address)).chain(shown.iter().take(MAX_ADDRESSES).copied()))
 }
 
 /// The first address of the pool, in the Service's own order, that no other Service has. If all are taken, adds a
@@ -322,8 +352,12 @@ fn check_requested(
     families: &[Family],
 ) -> Result<Vec<String>, LookupError> {
     let mut wrong = Vec::new();
-    for key in [REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION] {
-        let of = |service: &'_ Service| service.annotations.get(key).cloned().unwrap_or_default();
+    let announcer = claimant.announcer.unwrap_or_default();
+    for key in [REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION].into_iter().chain(announcer.request_fields()) {
+        let of = |service: &'_ Service| match key {
+            LOAD_BALANCER_IP => service.load_balancer_ip.clone().unwrap_or_default(),
+            _ => service.annotations.get(key).cloned().unwrap_or_default(),
+        };
         let (now, old) = (of(claimant.service), before.map(of).unwrap_or_default());
         if now == old {
             continue;
@@ -340,7 +374,7 @@ fn check_requested(
             let is_duplicate = address.is_some_and(|address| seen.contains(&Family::of(address)));
             seen.extend(address.map(Family::of));
             let is_old = parts(&old).any(|other| other == text) && address.is_none_or(|it| had.contains(&it));
-            if is_old && !is_duplicate {
+            if is_old && !is_duplicate || announcer.is_no_address(text) {
                 continue;
             }
             let why = match address {
@@ -350,7 +384,7 @@ fn check_requested(
             };
             // A parsed address is short and harmless, so it is not quoted.
             let text = address.map_or_else(|| quote(text), |address| address.to_string());
-            wrong.extend(why.map(|why| format!("annotation {key}: {text} {why}")));
+            wrong.extend(why.map(|why| format!("{}: {text} {why}", field_label(key))));
         }
     }
     Ok(wrong)
@@ -387,9 +421,11 @@ impl fmt::Display for Holder {
 /// The answer of a host that assigns external addresses: the holder of an address of a pool; `None` if the address is
 /// free. If an address has several holders, the first one counts.
 ///
+/// A Service that may share the address counts as no holder: [`Sharer`] knows the Service that is to get the address.
+///
 /// The host must know each address of the external pools that a Service has or claims, see [`in_use`](super::claim::in_use),
 /// and each address in flight. It remembers the addresses that it gets back.
-pub type HolderOf<'a> = dyn Fn(IpAddr) -> Option<Holder> + 'a;
+pub type HolderOf<'a> = dyn Fn(IpAddr, &Sharer<'_>) -> Option<Holder> + 'a;
 
 /// A Service, and the information that decides which addresses it may have.
 struct Claimant<'a> {
@@ -397,6 +433,8 @@ struct Claimant<'a> {
     /// Namespace and name of the Service.
     subject: (&'a str, &'a str),
     external: &'a ExternalSettings,
+    /// The program that announces its addresses; `None` if the Service gets none from this policy.
+    announcer: Option<Announcer>,
     namespace: &'a LazyNamespace<'a>,
     cluster: &'a dyn Cluster,
     /// The holders of addresses, if the host knows them.
@@ -427,6 +465,10 @@ impl<'a> Claimant<'a> {
             let why = if excluded { "is excluded from" } else { "is the network or broadcast address of a range of" };
             return Ok(Right::Refused(format!("{why} pool {name:?}")));
         }
+        if self.announcer.is_some() && !self.serves(pool) {
+            let reason = format!("lies in pool {name:?}, which is for Services of another loadBalancerClass");
+            return Ok(Right::Refused(reason));
+        }
         if let Some(condition) = first_mismatch(&pool.scope, self.service, self.namespace)? {
             let reason =
                 format!("lies in pool {name:?}, which does not admit this Service: {condition} does not match");
@@ -438,10 +480,14 @@ impl<'a> Claimant<'a> {
         })
     }
 
+    fn serves(&self, pool: &ExternalPool) -> bool {
+        self.external.serves(pool, self.service.load_balancer_class.as_deref())
+    }
+
     /// The first pool, in the order of the settings, that admits the Service and has one of `families`.
     fn own_pool(&self, families: &[Family]) -> Result<Option<&'a ExternalPool>, LookupError> {
         for pool in self.external.pools.iter().filter(|pool| families.iter().any(|family| pool.has(*family))) {
-            if first_mismatch(&pool.scope, self.service, self.namespace)?.is_none() {
+            if self.serves(pool) && first_mismatch(&pool.scope, self.service, self.namespace)?.is_none() {
                 return Ok(Some(pool));
             }
         }
@@ -457,7 +503,9 @@ impl<'a> Claimant<'a> {
             service != (namespace, name) || name.is_empty() && !recorded(self.service).contains(&address)
         };
         if let Some(holder_of) = self.host {
-            return Ok(holder_of(address).filter(is_other));
+            let announcer = self.announcer.unwrap_or_default();
+            let sharer = Sharer { service: self.service, namespace, announcer };
+            return Ok(holder_of(address, &sharer).filter(is_other));
         }
         let listed = match self.listed.get() {
             Some(listed) => listed,

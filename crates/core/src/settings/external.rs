@@ -7,6 +7,7 @@ use super::pools::{self, Common, PoolPaths};
 use super::reader::{Reader, is_label_key, parse_cidr};
 use super::{AdmissionScope, Mistake, Settings};
 use crate::address::{Candidates, Family, Span};
+use crate::external::Announcer;
 use crate::json::{Located, quote};
 use crate::label_selector::LabelSelector;
 use crate::service::Service;
@@ -33,6 +34,10 @@ pub struct ExternalPool {
     /// `match`: the Services that the pool is for.
     pub scope: AdmissionScope,
     pub nodes: LabelSelector,
+    pub announcer: Announcer,
+    /// `loadBalancerClass`: the class of the Services that the pool is for, empty for those without a class. `None`
+    /// stands for the classes of the settings.
+    pub load_balancer_class: Option<String>,
 }
 
 impl Default for ExternalSettings {
@@ -53,7 +58,21 @@ impl ExternalSettings {
 
     /// Whether a Service of type `LoadBalancer` with this class counts in [`Self::is_ours`].
     pub fn is_our_class(&self, class: Option<&str>) -> bool {
-        class.map_or(self.default, |class| *class == self.load_balancer_class) && !self.pools.is_empty()
+        self.announcer_of(class).is_some()
+    }
+
+    /// The program that announces the addresses of Services of type `LoadBalancer` with this class; `None` if they get
+    /// none from this policy.
+    pub fn announcer_of(&self, class: Option<&str>) -> Option<Announcer> {
+        self.pools.iter().find(|pool| self.serves(pool, class)).map(|pool| pool.announcer)
+    }
+
+    /// Whether a pool is for Services with this class.
+    pub(crate) fn serves(&self, pool: &ExternalPool, class: Option<&str>) -> bool {
+        match &pool.load_balancer_class {
+            Some(own) => class.unwrap_or_default() == own,
+            None => class.map_or(self.default, |class| *class == self.load_balancer_class),
+        }
     }
 
     /// The pool with a range that contains `address`. Excluded addresses count too.
@@ -90,14 +109,15 @@ impl ExternalPool {
     }
 }
 
+/// A class has the form of a label key.
+const A_CLASS: &str = "a class: expected a label key such as example.com/lan";
+
 impl Reader {
     pub(super) fn external(&mut self, at: &Located<'_>, external: &mut ExternalSettings) -> Vec<PoolPaths> {
         let paths;
         let Some(fields) = self.fields(at, &["pools", "loadBalancerClass", "default"]) else { return Vec::new() };
         (external.pools, paths) = self.required_pools(at, &fields, "external", Self::external_pool).into_iter().unzip();
-        // A class has the form of a label key.
-        let expected = "a class: expected a label key such as example.com/lan";
-        let read = |at| self.text(at, is_label_key, expected);
+        let read = |at| self.text(at, is_label_key, A_CLASS);
         if let Some(class) = fields.get("loadBalancerClass").and_then(read) {
             external.load_balancer_class = class;
         }
@@ -106,14 +126,25 @@ impl Reader {
     }
 
     fn external_pool(&mut self, at: &Located<'_>) -> Option<(ExternalPool, PoolPaths)> {
-        let mut fields = self.pool_fields(at, &["name", "cidrs", "exclude", "match", "nodes"])?;
+        let mut fields =
+            self.pool_fields(at, &["name", "cidrs", "exclude", "match", "nodes", "announcer", "loadBalancerClass"])?;
         let pool = ExternalPool {
             name: self.pool_name(&fields),
             ranges: self.pool_ranges(&mut fields, |reader, at| reader.parse(at, span)),
             exclude: self.pool_exclude(&mut fields, |reader, at| reader.parse(at, span_or_address)),
             scope: self.pool_match(&mut fields, Self::external_match),
             nodes: self.field(&fields.fields, "nodes", Self::selector),
+            announcer: self.field(&fields.fields, "announcer", |reader, at| {
+                reader.choice(at, &Announcer::ALL.map(Announcer::name), &Announcer::ALL)
+            }),
+            load_balancer_class: self.field(&fields.fields, "loadBalancerClass", |reader, at| {
+                reader.text(at, |text| text.is_empty() || is_label_key(text), A_CLASS).map(Some)
+            }),
         };
+        if pool.announcer != Announcer::Agents && fields.fields.get("nodes").is_some() {
+            let reason = "only agents read it: the announcer of the pool chooses the nodes itself";
+            self.mistake(at.key_path("nodes"), reason);
+        }
         Some((pool, fields.paths))
     }
 
@@ -153,7 +184,34 @@ pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake>
         [inside, is_useless.then(|| format!("{range} has no usable address: all are excluded"))]
     };
     // A second pool for the same Services serves those that request one of its addresses.
-    pools::mistakes(&all, paths, &of_range, &|_, _| false)
+    let mut mistakes = pools::mistakes(&all, paths, &of_range, &|_, _| false);
+    mistakes.extend(announcer_mistakes(&settings.external, paths));
+    mistakes
+}
+
+/// A Service has one class, and the class selects the program that announces its addresses.
+fn announcer_mistakes(external: &ExternalSettings, paths: &[PoolPaths]) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    for (index, (pool, paths)) in external.pools.iter().zip(paths).enumerate() {
+        let of_settings = [Some(external.load_balancer_class.as_str()), None];
+        let own = pool.load_balancer_class.as_deref().map(|class| Some(class).filter(|class| !class.is_empty()));
+        let classes = own.as_ref().map_or(&of_settings[..], std::slice::from_ref);
+        let is_shared = |class: &&Option<&str>| external.serves(pool, **class);
+        for class in classes.iter().filter(is_shared) {
+            let differs = |other: &&ExternalPool| other.announcer != pool.announcer && external.serves(other, *class);
+            if let Some(other) = external.pools[..index].iter().find(differs) {
+                let class = class.map_or("without a class".to_owned(), |class| format!("of the class {class}"));
+                let (own, name, announcer) = (pool.announcer.name(), &other.name, other.announcer.name());
+                let reason = format!(
+                    "{own} is to announce addresses of Services {class}, and {announcer} those of pool {name:?}: set \
+                     loadBalancerClass of one of the pools"
+                );
+                mistakes.push(Mistake { path: format!("{}.announcer", paths.path), reason });
+                break;
+            }
+        }
+    }
+    mistakes
 }
 
 fn of_the_cluster(settings: &Settings, range: &Span) -> Option<String> {

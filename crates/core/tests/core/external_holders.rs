@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 
-use clusterip_core::external::Holder;
+use clusterip_core::external::{Holder, Sharer};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};
@@ -31,7 +31,7 @@ fn first_of_several_holders_counts() {
 #[test]
 fn host_is_asked_only_about_the_addresses_that_are_tried() {
     let asked = RefCell::new(Vec::new());
-    let holder_of = |address: IpAddr| {
+    let holder_of = |address: IpAddr, _: &Sharer<'_>| {
         asked.borrow_mut().push(address.to_string());
         (asked.borrow().len() < 3).then(|| Holder { service: ServiceKey::new("other", "db"), in_flight: None })
     };

@@ -14,6 +14,7 @@ mod candidates;
 mod decide;
 mod evidence;
 mod evidence_lookups;
+mod external_announcers;
 mod external_claims;
 mod external_classes;
 mod external_holders;

@@ -1,6 +1,7 @@
 //! The settings of external addresses: their meaning and their mistakes.
 
 use clusterip_core::address::{Family, Span};
+use clusterip_core::external::Announcer;
 use clusterip_core::label_selector::Operator;
 use clusterip_core::settings::{AdmissionScope, ExternalPool, ExternalSettings, Settings};
 use serde_json::{Value, json};
@@ -26,7 +27,7 @@ fn every_field_is_read() {
                 },
                 "nodes": {"matchLabels": {"edge": "true"}},
             },
-            {"name": "rest", "cidrs": ["192.0.2.7/32"]},
+            {"name": "rest", "cidrs": ["192.0.2.7/32"], "announcer": "metallb", "loadBalancerClass": "example.com/metal"},
         ],
         "loadBalancerClass": "example.com/lan",
         "default": true,
@@ -49,10 +50,13 @@ fn every_field_is_read() {
                         service_selector: requiring("tier", Operator::Exists, &[]),
                     },
                     nodes: labelled("edge", "true"),
+                    ..ExternalPool::default()
                 },
                 ExternalPool {
                     name: "rest".into(),
                     ranges: vec![net("192.0.2.7/32").into()],
+                    announcer: Announcer::MetalLb,
+                    load_balancer_class: Some("example.com/metal".into()),
                     ..ExternalPool::default()
                 },
             ],
@@ -134,7 +138,7 @@ fn unreadable_pools_are_mistakes_with_their_paths() {
     let rows = [
         (
             json!({"blockSize": 1, "match": {"os": "linux"}}),
-            "blockSize: unknown key \"blockSize\": known are name, cidrs, exclude, match, nodes\n\
+            "blockSize: unknown key \"blockSize\": known are name, cidrs, exclude, match, nodes, announcer, loadBalancerClass\n\
              match.os: unknown key \"os\": known are namespaces, namespaceSelector, serviceSelector",
         ),
         (

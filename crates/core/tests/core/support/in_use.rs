@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_core::external::{Holder, HolderOf};
+use clusterip_core::external::{Holder, HolderOf, Sharer};
 use clusterip_core::nodes::Allocation;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
@@ -37,9 +37,9 @@ pub fn answer_in_use(payload: &Value, cluster: &FakeCluster) -> Response {
         };
         held.iter().filter_map(holder).collect::<Vec<(IpAddr, Holder)>>()
     });
-    let holder_of = held
-        .as_ref()
-        .map(|held| |address: IpAddr| held.iter().find(|(other, _)| *other == address).map(|(_, by)| by.clone()));
+    let holder_of = held.as_ref().map(|held| {
+        |address: IpAddr, _: &Sharer<'_>| held.iter().find(|(other, _)| *other == address).map(|(_, by)| by.clone())
+    });
     let external = holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>);
     let decision =
         decide_value(&payload["request"], &settings, InUse { blocks: allocation.as_ref(), external }, cluster);
