@@ -1,6 +1,7 @@
 //! The program `clusterip`: the server of a cluster, and the commands. CONTRIBUTING.md lists the folders and modules.
 //! Only the program, its tests and its benchmarks use this library.
 
+mod announcer_pools;
 pub mod audit;
 pub mod cli;
 mod commands;

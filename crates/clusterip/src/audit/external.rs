@@ -10,7 +10,7 @@ use clusterip_cluster::external::{ExternalPolicy, Refusal, claimed};
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_core::address::{Family, Span, Withholding};
 use clusterip_core::annotations::RECORD_ANNOTATION;
-use clusterip_core::external::claim;
+use clusterip_core::external::{Announcer, Sharer, claim};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{self, ExternalSettings};
 use clusterip_failover::assignments::Assignments;
@@ -20,6 +20,7 @@ use ipnet::IpNet;
 
 use super::AuditInput;
 use super::model::{self, External, ExternalAddress, ExternalRange, ExternalUse, Finding, Holder, Kind, Pool, State};
+use crate::announcer_pools;
 use crate::service_placement::without_subject;
 use crate::text::{first_few, joined};
 use crate::usage::{self, Usage};
@@ -27,7 +28,8 @@ use crate::usage::{self, Usage};
 /// A Service that has external addresses or is to have some.
 pub(super) struct ExternalPlacement {
     service: Arc<StoredService>,
-    served: bool,
+    /// The program that announces its addresses; `None` if it gets none from the policy.
+    announcer: Option<Announcer>,
     recorded: Vec<IpAddr>,
     /// Addresses of the pools that the Service has by other means, each with its field or annotation.
     claims: Vec<(&'static str, IpAddr)>,
@@ -42,7 +44,8 @@ fn place_all(external: &ExternalSettings, snapshot: &Arc<RwLock<Snapshot>>) -> V
     let services = Snapshot::read(snapshot).external_services();
     let placed = services.into_iter().filter_map(|service| {
         let fields = claim::read_stored(&service.value());
-        let (served, recorded, shown) = (external.is_ours(&fields), claim::recorded(&fields), service.shown());
+        let (announcer, recorded, shown) = (service.announcer(external), claim::recorded(&fields), service.shown());
+        let served = announcer.is_some();
         let claims = claimed(&fields, &shown, external);
         if fields.deleting || !served && recorded.is_empty() && claims.is_empty() {
             return None;
@@ -57,7 +60,7 @@ fn place_all(external: &ExternalSettings, snapshot: &Arc<RwLock<Snapshot>>) -> V
         };
         let refused_claims =
             if claims.is_empty() { None } else { policy.claim_refusal(snapshot, &service).unwrap_or_else(Some) };
-        Some(ExternalPlacement { service, served, recorded, claims, shown, refused_record, refused_claims })
+        Some(ExternalPlacement { service, announcer, recorded, claims, shown, refused_record, refused_claims })
     });
     placed.collect()
 }
@@ -79,7 +82,7 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     for one in &placed {
         of_service(settings, one, findings);
     }
-    of_shared(&used, findings);
+    of_shared(input, &used, findings);
     match &input.cluster.holders {
         Ok(holders) => of_holders(&assigned, holders, !nodes.is_empty(), findings),
         Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
@@ -94,10 +97,17 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     });
     let pools = settings.pools.iter().map(|pool| Pool {
         name: pool.name.clone(),
-        ranges: pool.ranges.iter().map(|span| range(pool, span, &used, held.as_ref())).collect(),
+        ranges: pool
+            .ranges
+            .iter()
+            .map(|span| range(pool, span, &used, held.as_ref().filter(|_| pool.announcer == Announcer::Agents)))
+            .collect(),
     });
     let pools: Vec<Pool<ExternalRange>> = pools.collect();
     findings.extend(pools.iter().flat_map(full));
+    if let Some(others) = &input.cluster.announcer_pools {
+        findings.extend(announcer_pools::findings(settings, others));
+    }
     let count = placed.iter().filter(|one| !one.recorded.is_empty()).count();
     Some(External { pools, count })
 }
@@ -122,8 +132,11 @@ fn used(input: &AuditInput<'_>, placed: &[ExternalPlacement]) -> BTreeMap<IpAddr
             if !entry.services.iter().any(|other| (&other.namespace, &other.name) == (namespace, name)) {
                 let (namespace, name) = (namespace.clone(), name.clone());
                 entry.services.push(ExternalUse { namespace, name, by: by.to_owned() });
+                if !may_share(input, address, &entry.services) {
+                    entry.state = State::Misplaced;
+                }
             }
-            if is_wrong || entry.services.len() > 1 {
+            if is_wrong {
                 entry.state = State::Misplaced;
             }
         }
@@ -205,13 +218,25 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
             }
         }
     }
-    if one.served && one.recorded.is_empty() {
+    if one.announcer.is_some() && one.recorded.is_empty() {
         let message = "it has no external address, but should have one".to_owned();
         let remedy = "`clusterip serve` gives it one; if it can't, its log and the Events of the Service say why";
         found(Kind::NoExternal, Vec::new(), message, remedy);
     }
     let strange: Vec<IpAddr> = one.shown.iter().copied().filter(|address| !one.recorded.contains(address)).collect();
-    if one.served && !strange.is_empty() {
+    let agents = one.announcer == Some(Announcer::Agents);
+    if let Some(announcer) = one.announcer.filter(|_| !agents)
+        && !one.recorded.is_empty()
+        && one.shown != one.recorded.iter().copied().collect()
+    {
+        let (recorded, name) = (joined(&one.recorded, ","), announcer.name());
+        let shown = if one.shown.is_empty() { "no address".to_owned() } else { joined(&one.shown, ",") };
+        let message = format!("it has recorded {recorded}, and its status, which {name} writes, shows {shown}");
+        let remedy = "the Events of the Service say why, if its announcer refuses the address: is it in a pool of that \
+                      program, and does that program serve the loadBalancerClass of the Service?";
+        found(Kind::WrongIngress, one.recorded.clone(), message, remedy);
+    }
+    if agents && !strange.is_empty() {
         let recorded = if one.recorded.is_empty() { "nothing".to_owned() } else { joined(&one.recorded, ",") };
         let message = format!("{} is shown in its status, but it has recorded {recorded}", joined(&strange, ","));
         let remedy = "`clusterip serve` writes the status of these Services: stop the other program that writes it";
@@ -219,8 +244,23 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
     }
 }
 
-fn of_shared(used: &BTreeMap<IpAddr, ExternalAddress>, findings: &mut Vec<Finding>) {
-    let shared = used.values().filter(|used| used.services.len() > 1);
+/// Whether the announcer of an address lets these Services share it. One Service shares it with nobody.
+fn may_share(input: &AuditInput<'_>, address: IpAddr, services: &[ExternalUse]) -> bool {
+    let [others @ .., last] = services else { return true };
+    let snapshot = Snapshot::read(&input.cluster.snapshot);
+    let read = |key: &ServiceKey| snapshot.service(key)?.in_request(|_| true).ok();
+    let key = |one: &ExternalUse| ServiceKey::new(&one.namespace, &one.name);
+    let pool = input.settings.settings.external.pool_of(address);
+    let (Some(service), Some(pool)) = (read(&key(last)), pool) else { return others.is_empty() };
+    let sharer = Sharer { service: &service, namespace: &last.namespace, announcer: pool.announcer };
+    others.is_empty() || sharer.shares(&others.iter().map(key).collect::<Vec<_>>(), read)
+}
+
+fn of_shared(input: &AuditInput<'_>, used: &BTreeMap<IpAddr, ExternalAddress>, findings: &mut Vec<Finding>) {
+    let is_wrong = |used: &&ExternalAddress| {
+        (1..used.services.len()).any(|last| !may_share(input, used.address, &used.services[..=last]))
+    };
+    let shared = used.values().filter(is_wrong);
     for ExternalAddress { address, services, .. } in shared {
         for (index, one) in services.iter().enumerate() {
             let others = services.iter().enumerate().filter(|(other, _)| *other != index);

@@ -230,7 +230,9 @@ fn sort(settings: &Settings, findings: &mut [Finding]) {
         match finding.kind {
             _ if finding.name.is_some() || finding.node.is_some() => None,
             Kind::FullNodePool => settings.nodes.pools.iter().position(|pool| is_it(&pool.name)),
-            Kind::FullExternalPool => settings.external.pools.iter().position(|pool| is_it(&pool.name)),
+            Kind::FullExternalPool | Kind::AnnouncerPool => {
+                settings.external.pools.iter().position(|pool| is_it(&pool.name))
+            }
             _ => settings.pools.iter().position(|pool| is_it(&pool.name)),
         }
     };

@@ -218,7 +218,7 @@ impl Finding {
         Self { node: Some(node.to_owned()), ..Self::new(kind, format!("Node {node}: {message}"), remedy) }
     }
 
-    pub(super) fn of_pool(kind: Kind, pool: &str, message: String, remedy: &str) -> Self {
+    pub(crate) fn of_pool(kind: Kind, pool: &str, message: String, remedy: &str) -> Self {
         Self { pool: Some(pool.to_owned()), ..Self::new(kind, message, remedy) }
     }
 }
@@ -287,4 +287,6 @@ pub enum Kind {
     IdleClaim,
     /// A pool of external addresses has no free address
     FullExternalPool,
+    /// The program that announces the addresses of a pool lacks them, or chooses them itself
+    AnnouncerPool,
 }

@@ -29,6 +29,7 @@ use kube::{Api, Client, Error as KubeError};
 use serde::Deserialize;
 use serde_json::{Value, to_value};
 
+use crate::announcer_pools::{self, AnnouncerPool};
 use crate::lease_namespaces::LeaseNamespaces;
 use crate::snapshot_kinds::{self, SnapshotKinds};
 use crate::text::joined;
@@ -41,6 +42,8 @@ pub(crate) struct AuditedCluster {
     pub reservations: BTreeMap<IpAddr, ReservationStatus>,
     pub holders: Result<HolderSnapshot, String>,
     pub called: ControlPlaneServices,
+    /// The pools of the programs that announce external addresses; `None` if they are unknown.
+    pub announcer_pools: Option<Vec<AnnouncerPool>>,
     pub notes: Vec<String>,
 }
 
@@ -49,7 +52,7 @@ impl AuditedCluster {
     fn new(snapshot: Arc<RwLock<Snapshot>>, ranges: ServiceRanges, called: ControlPlaneServices) -> Self {
         let holders = Err("no Leases were read in the namespace of --agents-namespace".to_owned());
         let (in_flight, reservations, notes) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { snapshot, ranges, in_flight, reservations, holders, called, notes }
+        Self { snapshot, ranges, in_flight, reservations, holders, called, announcer_pools: None, notes }
     }
 
     pub fn of(stores: &Stores) -> Self {
@@ -97,6 +100,16 @@ impl AuditedCluster {
                 let remedy = if is_unreachable { "" } else { remedy };
                 let note = format!("the addresses in flight are unknown: Leases can't be listed: {failure}{remedy}");
                 self.notes.push(note);
+            }
+        }
+        if !settings.external.pools.is_empty() {
+            match announcer_pools::objects(client).await {
+                Ok((_, objects)) => {
+                    self.announcer_pools = Some(objects.iter().filter_map(AnnouncerPool::read).collect());
+                }
+                Err(reason) => self.notes.push(format!(
+                    "it is unknown whether programs that announce external addresses have pools with them: {reason}"
+                )),
             }
         }
         for kind in [PoolKind::ServicePool, PoolKind::ExternalPool] {
@@ -233,6 +246,7 @@ struct Part {
 enum PartOf {
     Lease(Box<Lease>),
     ServicePool(Value),
+    AnnouncerPool(AnnouncerPool),
     Caller(Kind, Value),
     Object(ReadObject),
     Other,
@@ -256,6 +270,8 @@ impl Part {
             serde_json::from_value(object).map_or(PartOf::Other, PartOf::Lease)
         } else if is_pool {
             PartOf::ServicePool(object)
+        } else if let Some(pool) = AnnouncerPool::read(&object) {
+            PartOf::AnnouncerPool(pool)
         } else if is_caller {
             PartOf::Caller(kind, object)
         } else if is_asked {
@@ -281,6 +297,7 @@ impl Contents {
         match of {
             PartOf::Lease(lease) => self.cluster.add_lease(&lease, &self.namespaces),
             PartOf::ServicePool(pool) => self.cluster.add_reservations(&pool),
+            PartOf::AnnouncerPool(pool) => self.cluster.announcer_pools.get_or_insert_default().push(pool),
             PartOf::Caller(kind, object) => add_caller(&self.cluster.called, &kind, &object),
             PartOf::Object(object) => drop(Snapshot::write(&self.cluster.snapshot).add(object)),
             PartOf::Other => {}

@@ -15,6 +15,7 @@ use ipnet::IpNet;
 
 use super::missing_permissions::Reads;
 use super::terminal::TerminalOptions;
+use crate::announcer_pools::{self, AnnouncerPool};
 use crate::starter::facts::{self, Os, Ranges};
 use crate::starter::{document, pools};
 
@@ -27,8 +28,9 @@ Examples:
     clusterip init --service-cidr 10.96.0.0/12 --os linux,windows
 
 A cluster whose Nodes have one operating system gets one pool. A cluster with Linux and Windows Nodes gets two. A \
-dual-stack cluster gets pools with both families. The command changes nothing in the cluster: it reads \
-ServiceCIDRs, Nodes, and before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
+dual-stack cluster gets pools with both families. If MetalLB, Cilium or kube-vip-cloud-provider has pools, a comment \
+shows pools of external addresses for them. The command changes nothing in the cluster: it reads ServiceCIDRs, Nodes, \
+these pools, and before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
 
 Exit status: 0; 2 if the cluster can't be read, its Service ranges are unknown or too small, or the settings \
 can't be written.";
@@ -63,11 +65,11 @@ impl InitArguments {
         let given = || Ranges::of(&ServiceRanges::from(cidrs), " (as given with --service-cidr)", None);
         let ranges = (!self.service_cidr.is_empty()).then(given).transpose()?;
         let systems = (!self.os.is_empty()).then(|| self.os.iter().copied().collect());
-        let (ranges, systems) = match (ranges, systems) {
-            (Some(ranges), Some(systems)) => (ranges, systems),
+        let (ranges, systems, announcers) = match (ranges, systems) {
+            (Some(ranges), Some(systems)) => (ranges, systems, Vec::new()),
             (ranges, systems) => super::block_on(self.read_cluster(ranges, systems))?,
         };
-        let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?)?;
+        let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?, &announcers)?;
         Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;
         Ok(text)
     }
@@ -76,7 +78,7 @@ impl InitArguments {
         &self,
         ranges: Option<Ranges>,
         systems: Option<BTreeSet<Os>>,
-    ) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
+    ) -> anyhow::Result<(Ranges, BTreeSet<Os>, Vec<AnnouncerPool>)> {
         let client = self.cluster.client().await.map_err(|error| match error {
             ConnectError::NoCluster(_) => anyhow!("{error}; or give both --service-cidr and --os"),
             other => other.into(),
@@ -93,7 +95,9 @@ impl InitArguments {
                 Some(given) => given,
                 None => facts::systems(&client).await?,
             };
-            Ok((ranges, systems))
+            // Without the permission, the settings only lack a hint.
+            let (_, pools) = announcer_pools::objects(&client).await.unwrap_or_default();
+            Ok((ranges, systems, pools.iter().filter_map(AnnouncerPool::read).collect()))
         };
         let facts = facts.await;
         reads.explain(&client, facts).await

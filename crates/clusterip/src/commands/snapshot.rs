@@ -29,6 +29,7 @@ use super::given_settings::{self, GivenSettings};
 use super::leading_server::LeadingServer;
 use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, heartbeat, warn};
+use crate::announcer_pools;
 use crate::lease_namespaces::LeaseNamespaces;
 use crate::snapshot_kinds;
 
@@ -126,8 +127,13 @@ async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces
     }
     let pools = pool_objects(client).await.map_err(|error| failed("pools can't be listed", &error));
     let leases = leases(client, namespaces).await.map_err(|error| failed("Leases can't be listed", &error));
+    // A snapshot contains no ConfigMaps.
+    let is_pool = |object: &Value| object["kind"] != "ConfigMap";
+    let of_announcers = announcer_pools::objects(client).await.map_err(anyhow::Error::msg);
+    let of_announcers = of_announcers.map(|(kinds, objects)| (kinds, objects.into_iter().filter(is_pool).collect()));
     let others = [
         (pools, "needs --settings"),
+        (of_announcers, "can't tell whether announcers have pools with the external addresses"),
         (callers(client).await, "can't tell which Services the control plane calls"),
         (leases, "can't tell which addresses are in flight or held"),
     ];

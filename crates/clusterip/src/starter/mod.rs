@@ -13,6 +13,7 @@ use clusterip_core::workload::OS_LABEL;
 use ipnet::IpNet;
 
 use self::facts::{Os, Ranges};
+use crate::announcer_pools::AnnouncerPool;
 use crate::text::joined;
 
 /// The settings with these pools, for a cluster whose Nodes have these operating systems.
@@ -25,9 +26,16 @@ struct Document<'a> {
     unused: Vec<IpNet>,
     is_k2s: bool,
     pools: &'a [Pool],
+    /// The pools of programs that announce external addresses.
+    announcers: &'a [AnnouncerPool],
 }
 
-pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[Pool]) -> anyhow::Result<String> {
+pub fn document(
+    ranges: &Ranges,
+    systems: &BTreeSet<Os>,
+    pools: &[Pool],
+    announcers: &[AnnouncerPool],
+) -> anyhow::Result<String> {
     let is_in_pools = |range: &IpNet| ranges.chosen.iter().any(|chosen| chosen.contains(range));
     let document = Document {
         systems: match systems.len() {
@@ -39,6 +47,7 @@ pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[Pool]) -> anyh
         unused: ranges.all.iter().copied().filter(|range| !is_in_pools(range)).collect(),
         is_k2s: is_k2s(&ranges.chosen) && pools.len() > 1,
         pools,
+        announcers,
     };
     Ok(document.render()?)
 }

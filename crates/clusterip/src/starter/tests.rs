@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::facts::{Os, Ranges};
 use super::{document, os, pools};
+use crate::announcer_pools::AnnouncerPool;
 
 const LINUX: &[Os] = &[Os::Linux];
 const K2S: [&str; 1] = ["172.21.0.0/16"];
@@ -136,17 +137,48 @@ fn settings_name_the_reason_for_one_pool() {
     for (systems, reason) in [(&[][..], "no Node has a known"), (LINUX, "all Nodes have the same")] {
         let pools = divided(&["10.96.0.0/12"], systems).unwrap();
         let ranges = Ranges { all: ranges.clone(), chosen: ranges.clone(), origin: " (as given)" };
-        let text = document(&ranges, &systems.iter().copied().collect(), &pools).unwrap();
+        let text = document(&ranges, &systems.iter().copied().collect(), &pools, &[]).unwrap();
         let head = format!("# Starter settings of clusterip: one pool for all Services, because {reason} ");
         assert!(text.starts_with(&head), "{text}");
     }
+}
+
+#[test]
+fn settings_show_pools_of_external_addresses_for_the_announcer_of_the_cluster() {
+    let pool = |object: Value| AnnouncerPool::read(&object).unwrap();
+    let announcers = [
+        pool(json!({
+            "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool",
+            "metadata": {"namespace": "metallb-system", "name": "lan"},
+            "spec": {"addresses": ["192.0.2.16/28", "192.0.2.40-192.0.2.49"]},
+        })),
+        pool(json!({
+            "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool",
+            "metadata": {"namespace": "metallb-system", "name": "six"}, "spec": {"addresses": ["2001:db8::/64"]},
+        })),
+    ];
+    let ranges = nets(&["10.96.0.0/12"]);
+    let ranges = Ranges { all: ranges.clone(), chosen: ranges, origin: "" };
+    let systems = LINUX.iter().copied().collect();
+    let text = document(&ranges, &systems, &divided(&["10.96.0.0/12"], LINUX).unwrap(), &announcers).unwrap();
+    let (_, shown) = text.split_once("docs/external.md, \"Other announcers\".\n").unwrap();
+    let shown = shown.lines().map(|line| format!("{}\n", line.strip_prefix("# ").unwrap())).collect::<String>();
+    assert_eq!(
+        shown,
+        "external:\n  default: true\n  pools:\n\
+         \x20 # IPAddressPool metallb-system/lan\n\
+         \x20 - name: external-1\n    cidrs: [192.0.2.16/28, 192.0.2.40-192.0.2.49]\n    announcer: metallb\n\
+         \x20 # IPAddressPool metallb-system/six\n\
+         \x20 - name: external-2\n    cidrs: [2001:db8::/64]\n    announcer: metallb\n"
+    );
+    assert_eq!(Settings::from_value(&yaml::single(&shown).unwrap()).unwrap().external.pools.len(), 2);
 }
 
 /// The settings as the program reads them, with the Service ranges.
 fn settings(ranges: &[IpNet], pools: &[Pool], origin: &'static str) -> Settings {
     let ranges = Ranges { all: ranges.to_vec(), chosen: ranges.to_vec(), origin };
     let systems: BTreeSet<Os> = pools.iter().filter_map(|pool| Os::from_str(os(pool)?, true).ok()).collect();
-    let text = document(&ranges, &systems, pools).unwrap();
+    let text = document(&ranges, &systems, pools, &[]).unwrap();
     let mut document: Value = yaml::single(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let written = document["services"].get("serviceCIDRs").is_some();
     assert_eq!(written, !origin.is_empty(), "{text}");
