@@ -104,6 +104,9 @@ HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.
 HELM_USED := $(or $(HELM),$(HELM_BUILT))
 # The tests of `e2e` that run helm.
 HELM_TESTS := deploy_chart:: gitops::helm_
+# MetalLB's controller and its definitions, built once, like helm, and the tests of `e2e` with it.
+METALLB_BUILT := $(CACHE)/metallb/$(shell cat e2e-tests/metallb/go.mod e2e-tests/metallb/go.sum | sha256sum | head -c 12)
+METALLB_TESTS := metallb::
 # The tests of `e2e` that use all processors, or stop what they depend on: each would delay the others.
 HEAVY_TESTS := tenants:: faults:: chaos:: lease_claims:: concurrent_creates:: fence::service_addresses:: fence::parser::
 
@@ -185,7 +188,7 @@ test: ## Run the tests of all packages, and those on a real API server
 .PHONY: test-all
 test-all: ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 	@scripts/run-parts policy.wasm control-plane test-native e2e-tests \
-		test-rules test-map test-chart test-images test-external test-pods test-kubewarden test-sessions
+		test-rules test-map test-chart test-metallb test-images test-external test-pods test-kubewarden test-sessions
 
 .PHONY: test-native
 test-native: policy.wasm ## Run the tests that need no control plane
@@ -207,7 +210,8 @@ e2e-tests: policy.wasm program control-plane ## Test on a real control plane; TE
 	go -C e2e-tests/control-plane test -v ./load
 	@failed=; \
 	for tests in $(if $(TESTS),'$(E2E_THREADS) $(TESTS)','$(E2E_THREADS) $(HEAVY_TESTS:%=--skip %)' '3 $(HEAVY_TESTS)'); do \
-		$(ON_CONTROL_PLANE) scripts/test-again cargo test $(ALL) --test e2e -- $(HELM_TESTS:%=--skip %) --test-threads $$tests || \
+		$(ON_CONTROL_PLANE) scripts/test-again cargo test $(ALL) --test e2e -- $(patsubst %,--skip %,$(HELM_TESTS) $(METALLB_TESTS)) \
+			--test-threads $$tests || \
 			failed=yes; \
 	done; test -z "$$failed"
 
@@ -215,6 +219,10 @@ e2e-tests: policy.wasm program control-plane ## Test on a real control plane; TE
 test-chart: program control-plane $(HELM_USED) ## Test deploy/chart, and Services of other charts, with helm
 	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(ALL) --test chart
 	CLUSTERIP_HELM=$(HELM_USED) $(ON_CONTROL_PLANE) cargo test $(ALL) --test e2e -- $(HELM_TESTS)
+
+.PHONY: test-metallb
+test-metallb: program control-plane $(METALLB_BUILT) ## Test external addresses that the controller of MetalLB announces
+	CLUSTERIP_METALLB=$(METALLB_BUILT) $(ON_CONTROL_PLANE) cargo test $(ALL) --test e2e -- $(METALLB_TESTS)
 
 .PHONY: test-sessions
 test-sessions: policy.wasm program ## Replay the sessions with kwctl, if it is installed
@@ -302,6 +310,16 @@ $(HELM_BUILT): | go
 	@partial=$$(mktemp $@.XXXXXX); trap 'rm -f "$$partial"' EXIT; \
 	go -C e2e-tests/helm build -buildvcs=false -gcflags all=-dwarf=false -ldflags "-s -w" -o "$$partial" helm.sh/helm/v4/cmd/helm; \
 	mv "$$partial" $@
+
+# Built in a temporary folder, like helm. The definitions are in the module of the controller.
+$(METALLB_BUILT): | go
+	@echo "building the controller of MetalLB for the tests, once: some minutes"
+	@mkdir -p $(@D)
+	@partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
+	CGO_ENABLED=0 go -C e2e-tests/metallb build -buildvcs=false -o "$$partial/" -gcflags all=-dwarf=false -ldflags "-s -w" \
+		go.universe.tf/metallb/controller; \
+	cp -r --no-preserve=mode "$$(go -C e2e-tests/metallb list -m -f '{{.Dir}}' go.universe.tf/metallb)/config/crd/bases" "$$partial/crds"; \
+	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/controller
 
 # Built in a temporary folder, like helm. The charts are in the module of the controller.
 $(KUBEWARDEN_BUILT): | go

@@ -16,7 +16,7 @@ use crate::support::move_helpers::{path, request, send};
 use crate::support::serve_process::{Server, ServerBuilder};
 use crate::support::webhook_cluster::message;
 
-const SETTINGS: &str = "
+pub const SETTINGS: &str = "
 services:
   serviceCIDRs: [172.21.0.0/16]
 external:
@@ -29,10 +29,10 @@ external:
     match: {namespaces: [bank]}
 ";
 
-struct Placed {
-    client: Client,
+pub struct Placed {
+    pub client: Client,
     server: Server,
-    plane: LentControlPlane,
+    pub plane: LentControlPlane,
 }
 
 impl Placed {
@@ -40,7 +40,7 @@ impl Placed {
         Self::with(SETTINGS).await
     }
 
-    async fn with(settings: &str) -> Self {
+    pub async fn with(settings: &str) -> Self {
         let plane = LentControlPlane::get().await;
         for name in ["shop", "bank"] {
             plane.kubectl(&["create", "namespace", name]).await.ok();
@@ -57,7 +57,7 @@ impl Placed {
     }
 
     /// Creates a Service of our class: returns the Service, or the message of the API server.
-    async fn create(&self, namespace: &str, name: &str, more: Value) -> Result<Value, String> {
+    pub async fn create(&self, namespace: &str, name: &str, more: Value) -> Result<Value, String> {
         let mut service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {
@@ -75,7 +75,7 @@ impl Placed {
     }
 
     /// Changes a Service of the namespace `shop`: returns the Service, or the message of the API server.
-    async fn patch(&self, name: &str, patch: &Value) -> Result<Value, String> {
+    pub async fn patch(&self, name: &str, patch: &Value) -> Result<Value, String> {
         let request = request(Method::PATCH, &path("shop", name), patch);
         self.client.request(request).await.map_err(|error| message(&error))
     }
@@ -136,7 +136,7 @@ async fn each_service_gets_its_own_address_and_keeps_it() {
 }
 
 /// A pool that MetalLB announces, for Services without a class.
-const OF_METALLB: &str = "
+pub const OF_METALLB: &str = "
   - name: metal
     cidrs: [10.0.11.10-10.0.11.40]
     match: {namespaces: [shop, kube-system]}
@@ -147,12 +147,12 @@ const OF_METALLB: &str = "
 const ANNOUNCED: &str = "metallb.io/loadBalancerIPs";
 
 /// The record of a Service, and what MetalLB reads.
-fn announced(service: &Value) -> [Option<String>; 2] {
+pub fn announced(service: &Value) -> [Option<String>; 2] {
     let announced = service["metadata"]["annotations"].get(ANNOUNCED).map(|text| text.as_str().unwrap().to_owned());
     [record(service), announced]
 }
 
-fn of_metallb(annotations: Value, port: u16) -> Value {
+pub fn of_metallb(annotations: Value, port: u16) -> Value {
     json!({"metadata": {"annotations": annotations}, "spec": {"loadBalancerClass": null, "ports": [{"port": port}]}})
 }
 

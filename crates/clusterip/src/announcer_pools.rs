@@ -149,10 +149,9 @@ fn of_pool(pool: &settings::ExternalPool, others: &[AnnouncerPool]) -> Vec<Findi
         let AnnouncerPool { announcer, object, ranges, assigns } = other;
         let shared = joined(ranges, ", ");
         if *announcer != pool.announcer {
-            let (other, own) = (announcer.name(), pool.announcer.name());
-            let message = format!(
-                "external pool {name}: {object} ({shared}) has addresses of it, but {own} is to announce them, not {other}"
-            );
+            let own = pool.announcer.name();
+            let message =
+                format!("external pool {name}: {object} ({shared}) has addresses of it, but its announcer is {own}");
             found(message, "remove the addresses from one of the pools: two programs would announce them");
         } else if *assigns {
             let message = format!(
@@ -254,8 +253,7 @@ mod tests {
                 "agents",
                 vec![metallb(&["10.0.9.40-10.0.9.50"], by_hand())],
                 vec![format!(
-                    "external pool lan: {of_metallb} (10.0.9.40-10.0.9.50) has addresses of it, but agents is to \
-                     announce them, not metallb"
+                    "external pool lan: {of_metallb} (10.0.9.40-10.0.9.50) has addresses of it, but its announcer is agents"
                 )],
             ),
             ("elsewhere", "agents", vec![metallb(&["10.0.8.0/24"], json!({}))], vec![]),

@@ -165,3 +165,57 @@ fn each_problem_of_external_addresses_is_a_finding() {
     assert_eq!(found, expected);
     check_fail_on(audit);
 }
+
+#[test]
+fn problems_between_pools_and_their_announcer_are_findings() {
+    let folder = Folder::new("audit-announcers");
+    let settings = "
+services:
+  serviceCIDRs: [172.21.0.0/16]
+external:
+  pools:
+  - {name: metal, cidrs: [10.0.9.10-10.0.9.40], announcer: metallb}
+  - {name: agents, cidrs: [10.0.10.0/24], loadBalancerClass: example.com/agents}
+";
+    let sharing = |name: &str, port: u16| {
+        let annotations = json!({"metallb.io/allow-shared-ip": "front", "metallb.io/loadBalancerIPs": "10.0.9.11"});
+        let change = json!({"metadata": {"annotations": annotations}, "spec": {"ports": [{"port": port}]}});
+        shows(merged(has(name, "10.0.9.11"), change), "10.0.9.11")
+    };
+    let pool = json!({
+        "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool",
+        "metadata": {"namespace": "metallb-system", "name": "lan"}, "spec": {"addresses": ["10.0.9.10-10.0.10.7"]},
+    });
+    let services = [
+        shows(has("web", "10.0.9.10"), "10.0.9.10"),
+        sharing("front", 80),
+        sharing("front-tls", 443),
+        has("ignored", "10.0.9.12"),
+        shows(has("elsewhere", "10.0.9.13"), "10.0.9.14"),
+        service("waits", json!({})),
+        pool,
+    ];
+    let audit = |services: &[Value]| folder.audit(settings, services, &["-o", "json"]);
+    let found = audit(&services).findings();
+    let expected = [
+        "no-external | - |  | - | Service shop/waits: it has no external address, but should have one",
+        "wrong-ingress | - | 10.0.9.13 | metal | Service shop/elsewhere: it has recorded 10.0.9.13, and its status, \
+         which metallb writes, shows 10.0.9.14",
+        "wrong-ingress | - | 10.0.9.12 | metal | Service shop/ignored: it has recorded 10.0.9.12, and its status, \
+         which metallb writes, shows no address",
+        "announcer-pool | - |  | metal | external pool metal: metallb also chooses addresses of it, from \
+         IPAddressPool metallb-system/lan (10.0.9.10-10.0.10.7)",
+        "announcer-pool | - |  | agents | external pool agents: IPAddressPool metallb-system/lan \
+         (10.0.9.10-10.0.10.7) has addresses of it, but its announcer is agents",
+    ];
+    assert_eq!(found, expected);
+    // Two Services that may not share an address have it all the same.
+    let found = audit(&[sharing("front", 80), sharing("front-tls", 80)]).findings();
+    let shared = |one: &str, other: &str| {
+        format!(
+            "shared-external | - | 10.0.9.11 | metal | Service shop/{one}: 10.0.9.11 is used by it (record), and also \
+             by Service shop/{other} (record)"
+        )
+    };
+    assert_eq!(found, [shared("front", "front-tls"), shared("front-tls", "front")]);
+}
