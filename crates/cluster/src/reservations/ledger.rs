@@ -303,6 +303,20 @@ impl Ledger {
         self.active(address, |it| it.origin != Origin::Author && it.owner.service == *service)
     }
 
+    /// Whether the policy gave this Service other ClusterIPs, which are still reserved because nothing has shown them.
+    /// They are not given again, so a create that was refused because of its address gets another one.
+    pub fn has_given_others(&self, service: &ServiceKey, given: &[IpAddr]) -> bool {
+        let (ledger, now) = (self.reservations.lock(), (self.clock)());
+        !service.name.is_empty()
+            && ledger.iter().any(|(address, it)| {
+                it.origin == Origin::Policy
+                    && !it.external
+                    && it.owner.service == *service
+                    && it.is_active(now)
+                    && !given.contains(address)
+            })
+    }
+
     /// Releases those of the addresses that are reserved for the Service of `owner`, which will not use them.
     pub fn release(&self, addresses: &[IpAddr], owner: &Owner) {
         addresses.iter().for_each(|address| self.remove_if(*address, |it| it.owner.service == owner.service));

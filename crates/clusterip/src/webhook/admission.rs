@@ -106,7 +106,12 @@ impl Admission {
         }
         let evaluation = self.evaluator.evaluate(request, &subject)?;
         let decision = evaluation.decision.clone();
-        evaluation.commit(decision.allocated().unwrap_or_default());
+        let allocated = decision.allocated().unwrap_or_default();
+        let is_repeated = || self.evaluator.ledger().has_given_others(&owner.service, allocated);
+        if is_create && !dry_run && !allocated.is_empty() && is_repeated() {
+            self.metrics.repeated_creates.inc();
+        }
+        evaluation.commit(allocated);
         if decision.denial().is_none() && !dry_run {
             decision.chosen.iter().for_each(|address| self.evaluator.reserve_chosen_by_hand(*address, &owner));
         }

@@ -48,6 +48,7 @@ impl From<&Verdict> for AdmissionResult {
 pub struct AdmissionMetrics {
     admissions: Labelled<[(&'static str, String); 3], Counter>,
     duration: Histogram,
+    pub repeated_creates: Counter,
     /// When the certificate that is served expires, in seconds since 1970.
     pub certificate_expiry: Number,
     has_answered: Arc<AtomicBool>,
@@ -56,7 +57,13 @@ pub struct AdmissionMetrics {
 impl Default for AdmissionMetrics {
     fn default() -> Self {
         let duration = Histogram::new(LATENCIES);
-        Self { duration, admissions: <_>::default(), certificate_expiry: <_>::default(), has_answered: <_>::default() }
+        Self {
+            duration,
+            admissions: <_>::default(),
+            repeated_creates: <_>::default(),
+            certificate_expiry: <_>::default(),
+            has_answered: <_>::default(),
+        }
     }
 }
 
@@ -85,13 +92,16 @@ impl AdmissionMetrics {
 
 impl Component for AdmissionMetrics {
     fn register(&self, registry: &mut Registry) {
-        let Self { admissions, duration, certificate_expiry, .. } = self.clone();
+        let Self { admissions, duration, repeated_creates, certificate_expiry, .. } = self.clone();
         register_version(registry, "build_info", "The version of the server; always 1");
         self.begin_pool(ResourceKind::Service, AdmissionResult::ALL, "");
         let about = "Admission requests by kind, decision and pool; the pool is empty if the decision did not need one";
         registry.register("admissions", about, admissions);
         let about = "Time from an admission request to its answer";
         registry.register_with_unit("admission_duration", about, Unit::Seconds, duration);
+        let about = "Creates of a Service that was given another address in the last 65 s, which no Service shows: the create \
+                     before it was refused, or is in progress";
+        registry.register("repeated_creates", about, repeated_creates);
         let about = "When the served certificate expires; 0: there is none";
         registry.register_with_unit("certificate_expiry_timestamp", about, Unit::Seconds, certificate_expiry);
     }

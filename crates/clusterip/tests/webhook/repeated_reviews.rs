@@ -57,6 +57,38 @@ async fn external_address_of_a_repeated_create_is_reserved() {
     }
 }
 
+/// The API server may refuse an address that it takes for allocated although it is free, as Kubernetes up to 1.33 does:
+/// the next create of the Service gets another one.
+#[tokio::test]
+async fn repeated_create_gets_another_address_and_is_counted() {
+    let named = || json!({"name": "web"});
+    struct Case {
+        name: &'static str,
+        /// When the second create comes, in seconds, and its metadata.
+        second: (u64, Value),
+        is_other: bool,
+        counted: u64,
+    }
+    let cases = [
+        Case { name: "at once", second: (0, named()), is_other: true, counted: 1 },
+        Case { name: "while the address is reserved", second: (64, named()), is_other: true, counted: 1 },
+        Case { name: "when it is not reserved any more", second: (66, named()), is_other: false, counted: 0 },
+        Case { name: "of another Service", second: (0, json!({"name": "shop"})), is_other: true, counted: 0 },
+    ];
+    for Case { name, second: (seconds, metadata), is_other, counted } in cases {
+        let webhook = Webhook::new("deny");
+        webhook.create("shop", named(), json!({}));
+        let first = webhook.reserved();
+        webhook.wait_until(seconds);
+        webhook.create("shop", metadata, json!({}));
+        let both = webhook.reserved();
+        assert_eq!((both.len(), both.contains(&first[0])), (1 + usize::from(is_other), true), "{name}: {both:?}");
+        let text = webhook.metrics.encode();
+        let line = format!("\nclusterip_repeated_creates_total {counted}\n");
+        assert!(text.contains(&line), "{name}: {text}");
+    }
+}
+
 /// As after another webhook has changed the pool of the Service. But a Service that exists may be moving to the address.
 #[tokio::test]
 async fn address_of_another_pool_is_released_unless_the_service_exists() {
