@@ -36,12 +36,6 @@ impl Controller {
             .await
             .ok();
         plane.kubectl(&["create", "namespace", "metallb-system"]).await.ok();
-        plane
-            .apply(
-                "{apiVersion: v1, kind: Pod, metadata: {namespace: metallb-system, name: controller}, \
-                 spec: {automountServiceAccountToken: false, containers: [{name: controller, image: controller}]}}",
-            )
-            .await;
         for (name, range, assigns) in [("lan", "10.0.11.0/24", false), ("other", "10.0.13.0/24", true)] {
             let pool = json!({
                 "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool",
@@ -51,16 +45,17 @@ impl Controller {
             plane.apply(&pool.to_string()).await;
         }
         let log = plane.folder().join("metallb.log");
+        let output = std::fs::File::create(&log).unwrap();
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "--"])
             .arg(folder.join("controller"))
-            .args(["--namespace=metallb-system", "--pod-name=controller", "--webhook-mode=disabled", "--port=0"])
-            .arg(format!("--health-probe-port={}", free_port()))
+            .args(["--namespace=metallb-system", "--webhook-mode=disabled"])
+            .arg(format!("--port={}", free_port()))
             .env("KUBECONFIG", plane.kubeconfig())
             .stdin(Stdio::null())
-            .stdout(std::fs::File::create(&log).unwrap())
-            .stderr(Stdio::null());
+            .stdout(output.try_clone().unwrap())
+            .stderr(output);
         Some(Self { child: spawn_from_lasting_thread(command).unwrap(), log, crds })
     }
 }

@@ -16,7 +16,7 @@ use clusterip_core::Response;
 use clusterip_core::annotations::is_read;
 use clusterip_core::field_mask::{Mask, MaskedReader};
 use clusterip_core::json::{describe, quote};
-use clusterip_core::service::ADDRESS_FIELDS;
+use clusterip_core::service::{ADDRESS_FIELDS, MAX_PORTS};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Value};
@@ -47,7 +47,7 @@ const REQUEST: [&str; 11] = [
     "request.uid",
 ];
 /// The fields of a Service or a Node.
-const OBJECT: [(&str, usize); 17] = [
+const OBJECT: [(&str, usize); 22] = [
     ("metadata.annotations", LONG),
     ("metadata.deletionTimestamp", TEXT),
     ("metadata.generateName", TEXT),
@@ -57,14 +57,20 @@ const OBJECT: [(&str, usize); 17] = [
     ("spec.clusterIP", TEXT),
     ("spec.clusterIPs", FEW),
     ("spec.externalIPs", LONG),
+    ("spec.externalTrafficPolicy", TEXT),
     ("spec.ipFamilies", FEW),
     ("spec.ipFamilyPolicy", TEXT),
     ("spec.loadBalancerClass", TEXT),
     ("spec.loadBalancerIP", TEXT),
     ("spec.podCIDR", TEXT),
     ("spec.podCIDRs", FEW),
+    // An item has two fields.
+    ("spec.ports", 3 * MAX_PORTS),
+    ("spec.ports.port", TEXT),
+    ("spec.ports.protocol", TEXT),
     ("spec.selector", LONG),
     ("spec.type", TEXT),
+    ("status.loadBalancer.ingress", FEW),
 ];
 
 static FIELDS: LazyLock<Mask> = LazyLock::new(|| {

@@ -172,12 +172,12 @@ impl Service {
     }
 }
 
-/// The ports of a Service whose list is at most this long are known.
+/// The ports of a Service with fewer than these are known: a host may read no more of them.
 pub const MAX_PORTS: usize = 1024;
 
-/// The protocol and port of each item of `spec.ports`; `None` if the list is too long, or an item can't be read.
+/// The protocol and port of each item of `spec.ports`; `None` if there are too many, or an item can't be read.
 fn ports(list: Option<&Value>) -> Option<Vec<(&'static str, u16)>> {
-    let items = list?.as_array().filter(|items| items.len() <= MAX_PORTS)?;
+    let items = list?.as_array().filter(|items| items.len() < MAX_PORTS)?;
     let port = |item: &Value| {
         let protocol = item.get("protocol").map_or(Some("TCP"), Value::as_str)?;
         let protocol = ["TCP", "UDP", "SCTP"].into_iter().find(|known| *known == protocol)?;

@@ -143,6 +143,12 @@ impl StoredService {
             (_, Some(Value::Object(fields))) => fields.len() <= *most,
             _ => true,
         };
+        // Services of this type may share an external address, if their ports differ.
+        let balances = value("spec.type").is_some_and(|kind| kind == "LoadBalancer");
+        let count = value("spec.ports").and_then(Value::as_array).map_or(0, Vec::len);
+        if balances && (count == 0 || self.known_ports().is_none_or(|ports| ports.len() != count)) {
+            return false;
+        }
         // Without any such field, it is unknown whether `spec` is an object.
         let mut of_spec = FIELDS.iter().filter(|(path, _)| path.starts_with("spec."));
         !self.key.name.is_empty() && of_spec.any(|(path, _)| value(path).is_some()) && FIELDS.iter().all(is_whole)
@@ -500,6 +506,7 @@ mod tests {
         };
         let long = |count: usize| json!("x".repeat(count));
         let annotation = |key: &str, value: Value| ("metadata.annotations", json!({ key: value }));
+        let balancer = |ports: Value| json!({"type": "LoadBalancer", "selector": {"app": "web"}, "ports": ports});
         for (name, (path, value), has_all) in [
             ("as it is", ("spec.type", json!("NodePort")), true),
             ("a name that is yet to be generated", ("metadata.name", json!("")), false),
@@ -512,6 +519,10 @@ mod tests {
             ("a number as type", ("spec.type", json!(1)), true),
             ("many external addresses", ("spec.externalIPs", json!(vec!["10.0.9.9"; MAX_EXTERNAL_IPS + 1])), false),
             ("a long text for an address", ("spec.loadBalancerIP", long(TOO_LONG_FOR_ADDRESSES + 1)), false),
+            ("ports", ("spec", balancer(json!([{"port": 80}, {"port": 53, "protocol": "UDP"}]))), true),
+            ("no ports", ("spec", balancer(json!([]))), false),
+            ("a port that can't be read", ("spec", balancer(json!([{"port": 80}, {"port": "x"}]))), false),
+            ("too many ports", ("spec", balancer((0..MAX_PORTS).map(|port| json!({"port": port})).collect())), false),
             ("an annotation that is read", annotation("clusterip-policy/os", json!("linux")), true),
             ("a long one", annotation("clusterip-policy/os", long(65)), false),
             ("one that is warned of", annotation("clusterip-policy/oss", json!("linux")), false),
@@ -527,6 +538,8 @@ mod tests {
             assert_eq!(stored.has_all_of(&service), has_all, "{name}");
             if has_all {
                 let mut read = Service::read(&service, "request.object");
+                // Only Services of type LoadBalancer need their ports.
+                read.iter_mut().filter(|read| !read.load_balancer).for_each(|read| read.ports = None);
                 if let (Ok(read), ("metadata.annotations", true)) = (&mut read, (path, name.contains("other"))) {
                     read.annotations = Labels::new().into();
                 }

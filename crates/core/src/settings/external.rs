@@ -69,10 +69,14 @@ impl ExternalSettings {
 
     /// Whether a pool is for Services with this class.
     pub(crate) fn serves(&self, pool: &ExternalPool, class: Option<&str>) -> bool {
-        match &pool.load_balancer_class {
-            Some(own) => class.unwrap_or_default() == own,
-            None => class.map_or(self.default, |class| *class == self.load_balancer_class),
-        }
+        self.classes(pool).any(|own| own == class.unwrap_or_default())
+    }
+
+    /// The classes of the Services that a pool is for; an empty one stands for Services without a class.
+    fn classes<'s>(&'s self, pool: &'s ExternalPool) -> impl Iterator<Item = &'s str> {
+        let own = pool.load_balancer_class.as_deref();
+        let of_settings = [Some(self.load_balancer_class.as_str()), self.default.then_some("")];
+        own.into_iter().chain(of_settings.into_iter().flatten().filter(move |_| own.is_none()))
     }
 
     /// The pool with a range that contains `address`. Excluded addresses count too.
@@ -191,27 +195,19 @@ pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake>
 
 /// A Service has one class, and the class selects the program that announces its addresses.
 fn announcer_mistakes(external: &ExternalSettings, paths: &[PoolPaths]) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
-    for (index, (pool, paths)) in external.pools.iter().zip(paths).enumerate() {
-        let of_settings = [Some(external.load_balancer_class.as_str()), None];
-        let own = pool.load_balancer_class.as_deref().map(|class| Some(class).filter(|class| !class.is_empty()));
-        let classes = own.as_ref().map_or(&of_settings[..], std::slice::from_ref);
-        let is_shared = |class: &&Option<&str>| external.serves(pool, **class);
-        for class in classes.iter().filter(is_shared) {
-            let differs = |other: &&ExternalPool| other.announcer != pool.announcer && external.serves(other, *class);
-            if let Some(other) = external.pools[..index].iter().find(differs) {
-                let class = class.map_or("without a class".to_owned(), |class| format!("of the class {class}"));
-                let (own, name, announcer) = (pool.announcer.name(), &other.name, other.announcer.name());
-                let reason = format!(
-                    "{own} is to announce addresses of Services {class}, and {announcer} those of pool {name:?}: set \
-                     loadBalancerClass of one of the pools"
-                );
-                mistakes.push(Mistake { path: format!("{}.announcer", paths.path), reason });
-                break;
-            }
-        }
-    }
-    mistakes
+    let mistake = |(index, pool): (usize, &ExternalPool)| {
+        let others = external.pools[..index].iter().filter(|other| other.announcer != pool.announcer);
+        let shared = |other| external.classes(pool).find(|class| external.serves(other, Some(class)));
+        let (other, class) = others.into_iter().find_map(|other| Some((other, shared(other)?)))?;
+        let class = if class.is_empty() { "without a class".to_owned() } else { format!("of the class {class}") };
+        let (own, name, announcer) = (pool.announcer.name(), &other.name, other.announcer.name());
+        let reason = format!(
+            "{own} is to announce addresses of Services {class}, and {announcer} those of pool {name:?}: set \
+             loadBalancerClass of one of the pools"
+        );
+        Some(Mistake { path: format!("{}.announcer", paths.get(index)?.path), reason })
+    };
+    external.pools.iter().enumerate().filter_map(mistake).collect()
 }
 
 fn of_the_cluster(settings: &Settings, range: &Span) -> Option<String> {

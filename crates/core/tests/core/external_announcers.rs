@@ -88,7 +88,7 @@ fn address_of_the_pool_is_written_as_its_announcer_reads_it() {
             case("new", None, with(&[]), format!("recorded\n{}", recorded("10.0.9.10"))),
             case("two families", None, both, format!("recorded\n{}", recorded("10.0.9.10,fd00::9:1"))),
             case("ours", None, with(&[(ASKED, "10.0.9.11")]), {
-                let mut lines = vec![format!("{ASKED}: 10.0.9.11"), recorded("10.0.9.11")];
+                let mut lines = [format!("{ASKED}: 10.0.9.11"), recorded("10.0.9.11")];
                 lines.sort_unstable();
                 format!("recorded\n{}", lines.join("\n"))
             }),
