@@ -90,6 +90,11 @@ impl AgentCluster {
     /// Starts agents on three nodes, for the addresses from 10.0.9.10 to 10.0.9.240 of `10.0.9.0/24`, the network of
     /// the bridge. Each cluster has its own Nodes and namespace.
     pub fn new() -> Self {
+        Self::with_arguments(&[])
+    }
+
+    /// As [`Self::new`], with more arguments of the agents.
+    pub fn with_arguments(more: &[&str]) -> Self {
         let plane = plane();
         let namespace = RUNTIME.block_on(plane.namespace("external"));
         let folder = tempfile::tempdir().unwrap();
@@ -100,7 +105,7 @@ impl AgentCluster {
         std::fs::write(&file, settings.to_string()).unwrap();
         let listen = format!("0.0.0.0:{STATUS}");
         let arguments = ["agent", "--interface", "eth0", "--node", "$(NODE_NAME)", "--listen", &listen];
-        let arguments = arguments.into_iter().chain(["--settings", file.to_str().unwrap()]);
+        let arguments = arguments.into_iter().chain(more.iter().copied()).chain(["--settings", file.to_str().unwrap()]);
         let arguments = arguments.map(str::to_owned).collect();
         let token = |_: &str| plane.admin_token().to_owned();
         let options = AgentOptions { plane, server: plane.server(), token: &token, arguments };

@@ -24,6 +24,7 @@ pub fn all() -> Vec<Trial> {
         case(services::address_without_changes_is_held_while_the_firewall_can_not_be_written),
         case(services::service_that_kube_proxy_ignores_or_with_many_ports_opens_few),
         case(takeovers::address_of_a_killed_agent_is_taken_over),
+        case(takeovers::address_is_taken_over_within_5_s_again_and_again),
         case(takeovers::address_of_a_stopped_agent_is_taken_over_at_once),
         case(takeovers::address_of_an_agent_without_api_server_is_taken_over),
         case(takeovers::address_of_a_suspended_agent_is_taken_over),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignments::{AssignmentWatcher, matters};
 use clusterip_cluster::host_metrics::ClusterMetrics;
@@ -20,6 +20,7 @@ use clusterip_cluster::metrics::Exposition;
 use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::shutdown::{shutdown_signal, until};
 use clusterip_cluster::watch::stores::{Change, Stores};
+use clusterip_failover::timing::Failover;
 use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -64,11 +65,22 @@ pub struct Agent {
     /// The namespace of the agent, with its Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
+    /// How soon other nodes hold the addresses of this node after it has died. With 5s, the agent writes its heartbeat 7
+    /// times as often, and releases its addresses if the API server does not answer for 2 s
+    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = failover())]
+    failover: Failover,
     /// The address for probes and metrics, over plain HTTP
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634", value_parser = listen_address)]
     listen: SocketAddr,
     #[command(flatten)]
     logging: Logging,
+}
+
+fn failover() -> impl TypedValueParser<Value = Failover> {
+    PossibleValuesParser::new(["25s", "5s"]).map(|text| match text.as_str() {
+        "5s" => Failover::Within5s,
+        _ => Failover::Within25s,
+    })
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
@@ -176,8 +188,8 @@ impl Agent {
             watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
         tasks.spawn(watcher.run(tell, until(stopped.clone())).map(Ok));
         let heartbeat = self.cluster.client().await?;
-        let node = self.node.clone();
-        let agent = AddressAgent { client, heartbeat, namespace, node, assignments, network, metrics };
+        let (node, failover) = (self.node.clone(), self.failover);
+        let agent = AddressAgent { client, heartbeat, namespace, node, failover, assignments, network, metrics };
         let held = tokio::spawn(agent.run(health, until(stopped)));
         Ok(Running { stop, health: seen, held, tasks })
     }

@@ -5,6 +5,7 @@ use std::iter::from_fn;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
 use clusterip_cluster::backoff::retry_backoff;
@@ -17,7 +18,7 @@ use clusterip_failover::heartbeat_state::{Term, name as heartbeat_name};
 use clusterip_failover::holders::Observer;
 use clusterip_failover::leases::{Version, keep_used_fields};
 use clusterip_failover::state::{AgentState, DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
-use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
+use clusterip_failover::timing::{Failover, RELEASE_TIMEOUT, REQUEST_TIMEOUT};
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -39,6 +40,7 @@ pub struct AddressAgent<N> {
     pub heartbeat: Client,
     pub namespace: String,
     pub node: String,
+    pub failover: Failover,
     /// The first value must be complete, because the agent releases every address that it does not contain.
     pub assignments: watch::Receiver<Arc<Assignments>>,
     /// It must hold no address of an earlier process.
@@ -51,7 +53,8 @@ impl<N: Network> AddressAgent<N> {
     pub async fn run(self, health: watch::Sender<Health>, shutdown: impl Future<Output = ()>) {
         let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
         let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
-        let mut heartbeat = Heartbeat::new(watched.clone(), &self.node, health.clone(), self.metrics.clone());
+        let mut heartbeat =
+            Heartbeat::new(watched.clone(), &self.node, self.failover, health.clone(), self.metrics.clone());
         let desired = watch::Sender::new(DesiredState::default());
         let (observed, observed_here) = watch::channel(ObservedState::default());
         let mut reconciler = NetworkReconciler::new(&self.network, desired.subscribe(), observed, &self.metrics);
@@ -65,6 +68,7 @@ impl<N: Network> AddressAgent<N> {
             health,
             metrics: self.metrics.clone(),
             listing: Vec::new(),
+            watch_silence: self.failover.watch_silence(),
             own_heartbeat_seen: Instant::now(),
             leases,
             watched,
@@ -113,6 +117,7 @@ struct EventLoop {
     health: watch::Sender<Health>,
     metrics: AgentMetrics,
     listing: Vec<Lease>,
+    watch_silence: Duration,
     /// When the watch last delivered this agent's own heartbeat, or when it had no heartbeat to deliver.
     own_heartbeat_seen: Instant,
 }
@@ -129,7 +134,7 @@ impl EventLoop {
             // The heartbeat and the network share this task: they must not wait for several plans.
             yield_now().await;
             // A broken watch looks like a cluster without changes, but a working one delivers at least the own heartbeat.
-            if now.saturating_duration_since(self.own_heartbeat_seen) >= WATCH_SILENCE {
+            if now.saturating_duration_since(self.own_heartbeat_seen) >= self.watch_silence {
                 tracing::warn!(
                     "the watch of Leases does not deliver the heartbeat of this agent: restarting the watch"
                 );

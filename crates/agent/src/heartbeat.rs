@@ -12,7 +12,7 @@ use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, Term, name};
 use clusterip_failover::leases::{Identity, Role};
-use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE, STALLED};
+use clusterip_failover::timing::{Failover, STALLED};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Error as KubeError};
@@ -59,6 +59,7 @@ pub fn unknown_node(node: &str, stores: &Stores) -> Option<String> {
 pub(super) struct Heartbeat {
     leases: Api<Lease>,
     name: String,
+    failover: Failover,
     heartbeat_state: HeartbeatState,
     pub(super) term: watch::Sender<Option<Term>>,
     health: watch::Sender<Health>,
@@ -67,14 +68,21 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub(super) fn new(leases: Api<Lease>, node: &str, health: watch::Sender<Health>, metrics: AgentMetrics) -> Self {
+    pub(super) fn new(
+        leases: Api<Lease>,
+        node: &str,
+        failover: Failover,
+        health: watch::Sender<Health>,
+        metrics: AgentMetrics,
+    ) -> Self {
         let term = watch::Sender::new(None);
         let host = node.to_owned();
-        let heartbeat_state = HeartbeatState::new(node, move || Identity::on(&host, Role::Agent));
-        Self { leases, name: name(node), heartbeat_state, term, health, metrics, stops: false }
+        let heartbeat_state = HeartbeatState::new(node, failover, move || Identity::on(&host, Role::Agent));
+        Self { leases, name: name(node), failover, heartbeat_state, term, health, metrics, stops: false }
     }
 
     pub(super) async fn run(&mut self) {
+        let (jitter, retry_pause) = (self.failover.jitter(), self.failover.retry_pause());
         loop {
             let begin = Instant::now();
             self.health.send_modify(|health| health.beat = Some(begin));
@@ -91,12 +99,12 @@ impl Heartbeat {
             let result = if matches!(renewed, Ok(true)) { Renewal::Renewed } else { Renewal::Failed };
             self.metrics.renewals.get_or_create(&[("result", result)]).inc();
             let next = match renewed {
-                // Up to `JITTER` earlier.
-                Ok(true) => begin + (HEARTBEAT.retry - 2 * JITTER) + with_jitter(JITTER),
-                Ok(false) => begin + RETRY_PAUSE,
+                // Up to `jitter` earlier.
+                Ok(true) => begin + (self.failover.heartbeat().retry - 2 * jitter) + with_jitter(jitter),
+                Ok(false) => begin + retry_pause,
                 Err(error) => {
                     tracing::warn!(lease = self.name, %error, "the heartbeat of this agent can't be renewed");
-                    Instant::now() + RETRY_PAUSE
+                    Instant::now() + retry_pause
                 }
             };
             match self.heartbeat_state.until() {
@@ -119,7 +127,7 @@ impl Heartbeat {
                 continue;
             }
             let Some(lease) = self.heartbeat_state.give_back(Timestamp::now()) else { return };
-            let written = timeout(REQUEST_TIMEOUT, lease_writes::write(&self.leases, &lease)).await;
+            let written = timeout(self.failover.request_timeout(), lease_writes::write(&self.leases, &lease)).await;
             if matches!(written, Ok(Ok(_))) {
                 tracing::info!(lease = self.name, "released the heartbeat of this agent");
                 return;
@@ -149,7 +157,7 @@ impl Heartbeat {
                     let sent = Instant::now();
                     // Until the write is answered, the state of the Lease is unknown.
                     self.heartbeat_state.forget();
-                    match answer(REQUEST_TIMEOUT, lease_writes::write(&self.leases, &lease)).await {
+                    match answer(self.failover.request_timeout(), lease_writes::write(&self.leases, &lease)).await {
                         Ok(lease) => {
                             self.heartbeat_state.wrote(lease, sent, Instant::now());
                             if self.heartbeat_state.until().is_some() {
@@ -168,7 +176,7 @@ impl Heartbeat {
     }
 
     async fn read(&mut self) -> anyhow::Result<()> {
-        let read = answer(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await;
+        let read = answer(self.failover.request_timeout(), self.leases.get_opt(&self.name)).await;
         let lease = read.map_err(|error| Error::msg(error_message(&error)))?;
         self.heartbeat_state.read(lease, Instant::now());
         Ok(())

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::leases::{self, Identity, Observed, ObservedLease, Role, Step, Version, step};
-use crate::timing::HEARTBEAT;
+use crate::timing::{Failover, KERNEL_DELAY};
 
 pub const AGENT: &str = "agent";
 const MAX_NAME_LENGTH: usize = 253;
@@ -38,7 +38,7 @@ pub enum NextAction {
     Read,
     /// Write it: replace it if the Lease has a resource version, otherwise create it.
     Write(Box<Lease>),
-    /// Wait: another agent of this node holds the heartbeat, and may be alive.
+    /// Wait: another agent of this node holds the heartbeat, and may be alive, or the last term has just ended.
     Wait,
 }
 
@@ -51,6 +51,7 @@ enum Known {
 
 pub struct HeartbeatState {
     node: String,
+    failover: Failover,
     new_identity: Box<dyn FnMut() -> Identity + Send>,
     identity: Identity,
     former: Vec<Identity>,
@@ -58,19 +59,24 @@ pub struct HeartbeatState {
     /// The heartbeat of another agent of this node as it was last observed, and when it was first observed so.
     other: Option<ObservedLease>,
     until: Option<Instant>,
+    /// When the next term may begin; `None` stands for any time. Others take over at once what was claimed in the term
+    /// before it, which the kernel must have removed by then.
+    rests_until: Option<Instant>,
 }
 
 impl HeartbeatState {
     /// `new_identity` returns an identity of an agent on this node that no process has had before, for each term.
-    pub fn new(node: &str, mut new_identity: impl FnMut() -> Identity + Send + 'static) -> Self {
+    pub fn new(node: &str, failover: Failover, mut new_identity: impl FnMut() -> Identity + Send + 'static) -> Self {
         Self {
             node: node.to_owned(),
+            failover,
             identity: new_identity(),
             new_identity: Box::new(new_identity),
             former: Vec::new(),
             known: Known::Nothing,
             other: None,
             until: None,
+            rests_until: None,
         }
     }
 
@@ -87,12 +93,15 @@ impl HeartbeatState {
     /// The next action. A term whose time is over ends here for good, even if a renewal in flight succeeds later.
     pub fn next(&mut self, now: Instant, clock: Timestamp) -> NextAction {
         self.lapse_if_over(now);
+        if self.rests_until.is_some_and(|until| now < until) {
+            return NextAction::Wait;
+        }
         let before = match &self.known {
             Known::Nothing => return NextAction::Read,
             Known::Absent => None,
             Known::There(lease) => Some(&**lease),
         };
-        match step(self.other.as_ref(), &self.identity, HEARTBEAT, now, clock) {
+        match step(self.other.as_ref(), &self.identity, self.failover.heartbeat(), now, clock) {
             Step::Write(spec) => {
                 let mut own = lease(&self.node, before, spec);
                 own.metadata.labels.get_or_insert_default().insert(HEARTBEAT_LABEL.to_owned(), "own".to_owned());
@@ -106,7 +115,7 @@ impl HeartbeatState {
         self.lapse_if_over(now);
         let ours = holder(&lease) == Some(&self.identity.to_string());
         self.found(Some(lease), now);
-        let until = sent + HEARTBEAT.deadline;
+        let until = sent + self.failover.heartbeat().deadline;
         if ours && now < until {
             self.until = Some(until);
         }
@@ -149,7 +158,8 @@ impl HeartbeatState {
     }
 
     pub fn lapse_if_over(&mut self, now: Instant) {
-        if self.until.is_some_and(|until| now >= until) {
+        if let Some(until) = self.until.filter(|until| now >= *until) {
+            self.rests_until = Some(until + KERNEL_DELAY);
             self.lapse();
         }
     }
@@ -169,11 +179,14 @@ impl HeartbeatState {
             self.other = None;
             return;
         };
-        // The duration in the Lease does not count: another agent may have put the heartbeat back for years.
-        let mut spec = LeaseSpec { lease_duration_seconds: None, ..lease.spec.clone().unwrap_or_default() };
+        // An earlier agent of this node may rely on it for longer than this one does, but not for years: another agent may
+        // have put the heartbeat back.
+        let lease_duration_seconds = Some(Failover::of(&lease).heartbeat().seconds());
+        let mut spec = LeaseSpec { lease_duration_seconds, ..lease.spec.clone().unwrap_or_default() };
         // While a heartbeat is put back again and again, no living agent has it: that agent would write its own identity.
         if spec.holder_identity.as_deref() == Some(any_agent_of(&self.node).as_str()) {
-            spec = LeaseSpec { holder_identity: spec.holder_identity, ..LeaseSpec::default() };
+            let holder_identity = spec.holder_identity;
+            spec = LeaseSpec { holder_identity, lease_duration_seconds, ..LeaseSpec::default() };
         }
         // A heartbeat of a former identity, or one that was put back for the living agent, is free.
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -208,7 +221,7 @@ pub fn put_back(node: &str, clock: Timestamp) -> Lease {
 fn written_spec(holder: String, clock: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(holder),
-        lease_duration_seconds: i32::try_from(HEARTBEAT.lease.as_secs()).ok(),
+        lease_duration_seconds: Some(Failover::default().heartbeat().seconds()),
         renew_time: Some(MicroTime(clock)),
         ..LeaseSpec::default()
     }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::claims::{EXTERNAL, HolderClaim};
 use crate::heartbeat_state::{AGENT, any_agent_of, holder};
 use crate::peers::{Peers, TermState};
-use crate::timing::HEARTBEAT as TIMING;
+use crate::timing::LONGEST_HEARTBEAT;
 
 /// The heartbeats and claims of agents, as a watch has delivered them.
 #[derive(Default)]
@@ -147,7 +147,7 @@ impl HolderSnapshot {
             Some(_) => return Renewal::Replaced,
         }
         let renewed = heartbeat.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
-        match (self.now.or(self.newest), renewed, SignedDuration::try_from(TIMING.lease)) {
+        match (self.now.or(self.newest), renewed, SignedDuration::try_from(LONGEST_HEARTBEAT)) {
             (Some(now), Some(renewed), Ok(duration)) if now.duration_since(renewed) <= duration => Renewal::Renewed,
             _ => Renewal::Silent,
         }

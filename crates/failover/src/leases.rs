@@ -206,7 +206,7 @@ impl Timing {
     }
 
     /// The duration in the Lease, in whole seconds: never shorter than ours.
-    fn seconds(self) -> i32 {
+    pub(crate) fn seconds(self) -> i32 {
         self.lease.as_secs_f64().ceil() as i32
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::heartbeat_state::{any_agent_of, holder, name};
-use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
+use super::timing::{Failover, HEARTBEAT_RETENTION, MISSING_GRACE};
 use crate::leases::{Identity, Observed, Version};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +36,15 @@ struct Peer {
     lease: Option<Box<Lease>>,
 }
 
-/// When the heartbeat becomes silent, if it does not change before. The duration in the Lease does not count: with
-/// the token of an agent, an attacker could keep its heartbeat alive for years after its node is gone.
+/// When the heartbeat becomes silent, if it does not change before.
 fn silent_from(peer: &Observed<Peer>) -> Instant {
-    peer.end(if peer.value.owner == Owner::Missing { MISSING_GRACE } else { HEARTBEAT.lease })
+    let failover = match (&peer.value.owner, &peer.value.lease) {
+        (Owner::Missing, _) => return peer.end(MISSING_GRACE),
+        (Owner::Agent(_), Some(lease)) => Failover::of(lease),
+        // The owner may be one that relies on its heartbeat for a long time.
+        _ => Failover::default(),
+    };
+    peer.end(failover.heartbeat().lease)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::heartbeat_state::{Term, given_back, put_back};
 use crate::leases::{Identity, Version};
 use crate::peers::{Peers, StaleHeartbeat, TermState};
 use crate::timing::{
-    AWAY, BUSY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, MAX_TIME_AWAY, MAX_WRITES, NextDeadline, PASSED_OVER,
+    AWAY, BUSY, ENDING_TURN, LEFT_BEHIND, LONGEST_HEARTBEAT, MAX_TIME_AWAY, MAX_WRITES, NextDeadline, PASSED_OVER,
     REMOVING_TURN, RETRY_PAUSE, SETTLE, TURN, TURNS, UNTAKEN,
 };
 
@@ -357,7 +357,7 @@ impl AgentState {
         for address in assignments.keys() {
             let availability = self.availability(*address, term, deadline.now);
             if let Some(Claimed { lease: Err(since), .. }) = self.claims.get(address) {
-                deadline.add(*since + HEARTBEAT.lease);
+                deadline.add(*since + LONGEST_HEARTBEAT);
             }
             let history = self.histories.entry(*address).or_default();
             match availability {
@@ -502,7 +502,7 @@ impl AgentState {
 
     fn tidy(&mut self, now: Instant) {
         self.claims
-            .retain(|_, claimed| claimed.lease.as_ref().err().is_none_or(|since| now < *since + HEARTBEAT.lease));
+            .retain(|_, claimed| claimed.lease.as_ref().err().is_none_or(|since| now < *since + LONGEST_HEARTBEAT));
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
         self.peers.forget_missing(|node| nodes.contains(node));
         self.blocked.retain(|_, until| until.is_none_or(|until| now < until));

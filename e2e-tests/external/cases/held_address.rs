@@ -26,7 +26,10 @@ pub struct HeldAddress {
 
 impl HeldAddress {
     pub fn new() -> Self {
-        let cluster = AgentCluster::new();
+        Self::in_cluster(AgentCluster::new())
+    }
+
+    pub fn in_cluster(cluster: AgentCluster) -> Self {
         cluster.proxy();
         let address = address(10);
         let listeners = cluster.network.nodes.iter().map(|node| {

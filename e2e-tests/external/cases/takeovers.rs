@@ -37,6 +37,47 @@ pub fn address_of_a_killed_agent_is_taken_over() {
     stays(&held, probe, next, Duration::ZERO);
 }
 
+/// Agents that are killed and suspended in turns. `FAILOVERS=20` measures more of them than a test needs.
+pub fn address_is_taken_over_within_5_s_again_and_again() {
+    let mut held = HeldAddress::in_cluster(AgentCluster::with_arguments(&["--failover", "5s"]));
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
+    let (mut holders, mut took) = (vec![held.holder], Vec::new());
+    for number in 0..failovers() {
+        let dead = held.holder;
+        // The faults begin at different times since the last renewal.
+        sleep(Duration::from_millis(170 * number % 750));
+        let begin = Instant::now();
+        let is_killed = number % 2 == 0;
+        held.cluster.signal(dead, if is_killed { Signal::SIGKILL } else { Signal::SIGSTOP });
+        held.holder = held.taken_over(begin, Duration::from_secs(5));
+        took.push(begin.elapsed());
+        holders.push(held.holder);
+        if is_killed {
+            held.cluster.ended(dead);
+            held.cluster.start(dead);
+        } else {
+            held.cluster.signal(dead, Signal::SIGCONT);
+        }
+        within(Duration::from_secs(20), "the agent to be ready again", || {
+            held.cluster.get(dead, "/readyz").filter(|(status, _)| *status == 200)
+        });
+        // It takes nothing back.
+        assert_eq!(held.cluster.holder(held.address), Some(held.holder));
+    }
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &holders);
+    report("failovers", took);
+}
+
+fn failovers() -> u64 {
+    std::env::var("FAILOVERS").map_or(4, |count| count.parse().unwrap())
+}
+
+fn report(what: &str, mut took: Vec<Duration>) {
+    took.sort();
+    println!("{} {what}: median {:?}, worst {:?}", took.len(), took[took.len() / 2], took[took.len() - 1]);
+}
+
 pub fn address_of_a_stopped_agent_is_taken_over_at_once() {
     let stop = |cluster: &AgentCluster, holder| cluster.signal(holder, Signal::SIGTERM);
     let (mut held, probe, next) = after(stop, Duration::from_secs(2));

@@ -11,6 +11,7 @@ use clusterip_agent::heartbeat::Health;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
 use clusterip_failover::heartbeat_state;
+use clusterip_failover::timing::Failover;
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams};
@@ -174,6 +175,34 @@ async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
     ]
 }
 
+/// A heartbeat that is valid for 4 seconds may be ended sooner than one that is valid for 20 seconds.
+async fn writes_of_a_short_heartbeat(agents: &Agents) -> Vec<Call<'static>> {
+    const NAME: &str = "clusterip-agent-policy-node-3";
+    // As agents write it.
+    let lease = |seconds: u32, holder: &str, second| {
+        let lease = with(heartbeat("policy-node-3", holder, second), "spec", "leaseDurationSeconds", json!(seconds));
+        managed(lease, &["clusterip-agent"], "1970-01-01T00:00:00Z", &json!({}))
+    };
+    let own = |seconds, second| lease(seconds, &format!("policy-node-3_agent_{second:016}"), second);
+    let mut calls = vec![
+        call("its heartbeat, for 5 s", create(&agents.forger, own(5, 0)).await, "refused"),
+        call("its heartbeat, for 4 s", create(&agents.forger, own(4, 0)).await, "allowed"),
+        call("its heartbeat, renewed", replace(&agents.forger, own(4, 1)).await, "allowed"),
+        call("the same, ended while it lives", replace(&agents.me, lease(20, "", 2)).await, "refused"),
+    ];
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    calls.extend([
+        call("the same, ended after a silence of 3 s", replace(&agents.me, lease(20, "", 2)).await, "allowed"),
+        call("its heartbeat, for 20 s", replace(&agents.forger, own(20, 3)).await, "allowed"),
+    ]);
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    calls.extend([
+        call("the same, ended after a silence of 3 s", replace(&agents.me, lease(20, "", 4)).await, "refused"),
+        call("its heartbeat, deleted", delete(&agents.forger, NAME).await, "allowed"),
+    ]);
+    calls
+}
+
 /// Writes after the other agents have not renewed their heartbeats for more than ten seconds: these may be ended, and
 /// then the addresses taken over.
 async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
@@ -260,6 +289,7 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
 
     let mut seen = writes_of_heartbeats(&agents).await;
     seen.extend(writes_of_claims(&agents).await);
+    seen.extend(writes_of_a_short_heartbeat(&agents).await);
     seen.extend(writes_after_a_silence(&agents).await);
     assert_calls(seen);
 
@@ -346,6 +376,7 @@ async fn agents_write_only_heartbeats_at_rest_and_take_over_from_a_dead_agent() 
             heartbeat: client(node).await,
             namespace: AGENTS.to_owned(),
             node: node.to_owned(),
+            failover: Failover::Within25s,
             assignments: assignments.subscribe(),
             network: network.node(node),
             metrics: AgentMetrics::default(),

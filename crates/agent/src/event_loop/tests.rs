@@ -103,6 +103,7 @@ async fn answers_to_thousands_of_writes_delay_no_event() {
         health: watch::Sender::new(Health::default()),
         metrics: AgentMetrics::default(),
         listing: Vec::new(),
+        watch_silence: Duration::from_secs(12),
         own_heartbeat_seen: Instant::now(),
     };
     let released = async {

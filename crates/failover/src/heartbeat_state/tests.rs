@@ -41,7 +41,11 @@ struct Test {
 
 impl Test {
     fn starting() -> Self {
-        Self { heartbeat_state: HeartbeatState::new("node-1", identities()), begin: Instant::now(), version: 9 }
+        Self {
+            heartbeat_state: HeartbeatState::new("node-1", Failover::Within25s, identities()),
+            begin: Instant::now(),
+            version: 9,
+        }
     }
 
     /// A test with a term that began with a write sent at 0 s.
@@ -110,8 +114,14 @@ fn term_ends_by_time_by_others_or_when_given_back() {
         let mut test = Test::running();
         event(&mut test);
         assert_eq!(test.term(at), None, "{name}");
-        // A heartbeat that this process recognizes as its own can be written again at once, under a new
-        // identity.
+        // A heartbeat that this process recognizes as its own can be written again, under a new identity: at once, or when
+        // the kernel has certainly removed the addresses of a term whose time was over.
+        let at = if name == "the term is over" {
+            assert_eq!(test.next(at), NextAction::Wait, "{name}");
+            at + 1
+        } else {
+            at
+        };
         let waits = test.next(at) == NextAction::Wait;
         assert_eq!(waits, name == "another agent took the heartbeat", "{name}");
         if !waits {
@@ -160,6 +170,30 @@ fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
     }
     test.write(20, 20);
     assert_eq!(test.term(20), Some((identity(1), 37)));
+}
+
+#[test]
+fn earlier_agent_of_this_node_is_waited_for_as_long_as_it_relies_on_its_heartbeat() {
+    for (own, written, expected) in [
+        (Failover::Within5s, 20, 20),
+        (Failover::Within5s, 4, 4),
+        (Failover::Within25s, 4, 4),
+        (Failover::Within25s, 20, 20),
+        (Failover::Within25s, i32::MAX, 20),
+    ] {
+        let mut earlier = stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9);
+        let spec = earlier.spec.as_mut().unwrap();
+        (spec.holder_identity, spec.lease_duration_seconds) = (Some("node-1_agent_2".to_owned()), Some(written));
+        let (begin, mut state) = (Instant::now(), HeartbeatState::new("node-1", own, identities()));
+        let mut waits = |seconds: &u64| {
+            let now = begin + Duration::from_secs(*seconds);
+            state.forget();
+            state.read(Some(earlier.clone()), now);
+            state.next(now, Timestamp::UNIX_EPOCH) == NextAction::Wait
+        };
+        let waited = (0..=20).take_while(&mut waits).count();
+        assert_eq!(waited, expected, "{own:?} after one of {written} s");
+    }
 }
 
 /// With the token of another agent, an attacker can end such a heartbeat and put it back every few seconds.

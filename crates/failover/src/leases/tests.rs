@@ -108,7 +108,8 @@ fn the_age_of_a_lease_counts_from_when_it_was_seen_first() {
 
 #[test]
 fn two_processes_can_never_hold_a_lease_at_once() {
-    for (name, timing) in [("leader", Timing::default()), ("heartbeat", crate::timing::HEARTBEAT)] {
+    for (name, timing) in [("leader", Timing::default()), ("heartbeat", crate::timing::Failover::Within25s.heartbeat())]
+    {
         let Timing { lease, deadline, retry } = timing;
         assert!(lease > deadline && deadline > retry && !retry.is_zero(), "{name}: {timing:?}");
     }

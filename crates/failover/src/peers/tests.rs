@@ -132,3 +132,33 @@ fn heartbeat_without_holder_is_removed_when_it_is_old() {
     let expected = vec![StaleHeartbeat { node: "a".to_owned(), lease, since: begin + HEARTBEAT_RETENTION }];
     assert_eq!(peers.forgotten(begin + HEARTBEAT_RETENTION).collect::<Vec<_>>(), expected);
 }
+
+#[test]
+fn heartbeat_becomes_silent_after_one_of_two_durations() {
+    struct Case {
+        name: &'static str,
+        owner: u64,
+        written: Option<i32>,
+        expected: u64,
+    }
+    let of = |name, written, expected| Case { name, owner: 1, written, expected };
+    let cases = [
+        of("the short one", Some(4), 4),
+        of("the long one", Some(20), 20),
+        of("none", None, 20),
+        of("a shorter one", Some(1), 20),
+        of("68 years", Some(i32::MAX), 20),
+        Case { owner: UNKNOWN, ..of("put back by another agent", Some(4), 20) },
+    ];
+    for Case { name, owner, written, expected } in cases {
+        let begin = Instant::now();
+        let mut peers = Peers::default();
+        let mut lease = lease(owner, 1);
+        lease.spec.as_mut().unwrap().lease_duration_seconds = written;
+        peers.apply(&lease, begin);
+        for (seconds, is_silent) in [(expected - 1, false), (expected, true)] {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(peers.silent(now).count() == 1, is_silent, "{name}, {seconds} s");
+        }
+    }
+}

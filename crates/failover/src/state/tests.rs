@@ -11,7 +11,7 @@ use crate::claims::{EXTERNAL, holder_lease};
 use crate::heartbeat_state::put_back;
 use crate::leases::{Identity, Role};
 use crate::peers::VISITED;
-use crate::timing::{HEARTBEAT, HEARTBEAT_RETENTION};
+use crate::timing::{Failover, HEARTBEAT_RETENTION};
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
 
@@ -134,7 +134,7 @@ impl Test {
 
     /// This agent alone renews its heartbeat.
     fn renew_own(&mut self, at: u64) {
-        let until = self.at(at) + HEARTBEAT.deadline;
+        let until = self.at(at) + Failover::Within25s.heartbeat().deadline;
         self.state.set_term(Some(Term { identity: identity(self.me), until }));
     }
 }
@@ -174,7 +174,7 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
             name: "a claim of an earlier term of this node",
             setup: |test| {
                 test.apply_claim(Some(test.me), 0);
-                let until = test.at(0) + HEARTBEAT.deadline;
+                let until = test.at(0) + Failover::Within25s.heartbeat().deadline;
                 test.state.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
             },
             ..SETTLED
@@ -415,7 +415,7 @@ fn work_of_a_plan_grows_little_with_the_agents_that_may_remove_left_claims() {
         let mut state = AgentState::new("a", begin);
         let heartbeats: Vec<Lease> = (0..agents).map(|number| heartbeat(&format!("node-{number}"), 1)).collect();
         state.replace_all(&heartbeats, begin);
-        let until = begin + HEARTBEAT.deadline;
+        let until = begin + Failover::Within25s.heartbeat().deadline;
         state.set_term(Some(Term { identity: identity("a"), until }));
         for number in 0..2000 {
             let address = IpAddr::from(std::net::Ipv4Addr::from(0x0a10_0000 + number));
@@ -437,7 +437,7 @@ fn work_of_a_plan_grows_little_with_the_heartbeats_that_are_not_alive() {
     for (name, are_silent, claims) in [("silent heartbeats", true, 0), ("ended ones, and left claims", false, 2000)] {
         let begin = Instant::now();
         let mut state = AgentState::new("a", begin);
-        let until = begin + HEARTBEAT_RETENTION + HEARTBEAT.deadline;
+        let until = begin + HEARTBEAT_RETENTION + Failover::Within25s.heartbeat().deadline;
         state.set_term(Some(Term { identity: identity("a"), until }));
         let heartbeats = (0..2000).map(|number| {
             let mut lease = put_back(&format!("node-{number}"), Timestamp::UNIX_EPOCH);

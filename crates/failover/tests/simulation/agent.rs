@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clusterip_failover::heartbeat_state::{self, NextAction};
 use clusterip_failover::state::{ObservedState, WriteKind, WriteOutcome};
-use clusterip_failover::timing::{HEARTBEAT, JITTER, MAX_FAILURES, RETRY_PAUSE};
+use clusterip_failover::timing::{KERNEL_DELAY, MAX_FAILURES, RETRY_PAUSE};
 
 use super::api_server::{Answer, Request};
 use super::faults::Fault;
@@ -27,8 +27,9 @@ impl World {
                     Answer::Written(lease) => {
                         it.heartbeat_state.wrote(*lease, sent, now);
                         if it.heartbeat_state.until().is_some() {
-                            let jitter = self.chance.u64(..millis(JITTER));
-                            return self.renew_after(agent, millis(HEARTBEAT.retry) - jitter);
+                            let failover = self.failovers[agent];
+                            let jitter = self.chance.u64(..millis(failover.jitter()));
+                            return self.renew_after(agent, millis(failover.heartbeat().retry) - jitter);
                         }
                     }
                     Answer::Gone | Answer::Conflict => {}
@@ -39,7 +40,7 @@ impl World {
                 let it = &mut self.agents[agent];
                 it.renewal = None;
                 it.heartbeat_state.forget();
-                self.renew_after(agent, millis(RETRY_PAUSE));
+                self.renew_after(agent, millis(self.failovers[agent].retry_pause()));
             }
             Event::Answered(Some(write), answer) => {
                 let outcome = match answer {
@@ -67,7 +68,7 @@ impl World {
         let request = match it.heartbeat_state.next(now, clock(now, self.base)) {
             NextAction::Wait => {
                 it.heartbeat_state.forget();
-                return self.renew_after(agent, millis(RETRY_PAUSE));
+                return self.renew_after(agent, millis(self.failovers[agent].retry_pause()));
             }
             NextAction::Read => Request::Read(heartbeat_state::name(NODES[agent])),
             NextAction::Write(lease) => {
@@ -139,7 +140,7 @@ impl World {
                     self.violations.push(format!("{now} ms: {address} on {here} and until {theirs} ms on {there}"));
                 }
             }
-            self.kernels[agent].insert(*address, until);
+            self.kernels[agent].insert(*address, until + millis(KERNEL_DELAY));
         }
         let failures = &self.agents[agent].failures;
         let observed = ObservedState {

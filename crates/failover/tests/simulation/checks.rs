@@ -5,14 +5,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_failover::heartbeat_state;
+use clusterip_failover::timing::Failover;
 use proptest::prelude::*;
 
 use super::faults::{Fault, any_fault};
 use super::{Happening, NODES, World, address};
 
+const SLOW: [Failover; 3] = [Failover::Within25s; 3];
+const FAST: [Failover; 3] = [Failover::Within5s; 3];
+
+/// Also agents that differ, as in a rolling update.
+fn any_failovers() -> impl Strategy<Value = [Failover; 3]> {
+    prop::array::uniform3(prop::sample::select(vec![Failover::Within25s, Failover::Within5s]))
+}
+
 /// A world in which no request is lost or slow by chance. All addresses are held at this time.
-fn calm_world(seed: u64, at: u64) -> Result<World, TestCaseError> {
-    let mut world = World::new(seed, true);
+fn calm_world(seed: u64, failovers: [Failover; 3], at: u64) -> Result<World, TestCaseError> {
+    let mut world = World::new(seed, true, failovers);
     world.run(at);
     prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
     Ok(world)
@@ -25,9 +34,10 @@ proptest! {
     #[test]
     fn two_agents_never_hold_the_same_address(
         seed in any::<u64>(),
+        failovers in any_failovers(),
         faults in prop::collection::vec((0..90_000_u64, 0..3_usize, any_fault(), 100..45_000_u64), 0..10),
     ) {
-        let mut world = World::new(seed, false);
+        let mut world = World::new(seed, false, failovers);
         for (begin, agent, fault, lasting) in faults {
             world.at(begin, Happening::Begin(agent, fault));
             world.at(begin + lasting, Happening::End(agent, fault));
@@ -41,15 +51,19 @@ proptest! {
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
     }
 
+    /// The others may have another timing: that of the dead agent counts.
     #[test]
-    fn addresses_of_a_dead_agent_are_held_again_within_25_s(
+    fn addresses_of_a_dead_agent_are_held_again_in_its_time(
         seed in any::<u64>(),
+        mut failovers in any_failovers(),
+        is_fast in any::<bool>(),
         dead in 0..3_usize,
         at in 20_000..40_000_u64,
     ) {
-        let mut world = calm_world(seed, at)?;
+        failovers[dead] = if is_fast { Failover::Within5s } else { Failover::Within25s };
+        let mut world = calm_world(seed, failovers, at)?;
         world.happen(Happening::Begin(dead, Fault::Kill));
-        world.run(at + 25_000);
+        world.run(at + if is_fast { 5_000 } else { 25_000 });
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
         prop_assert_eq!(&world.violations, &Vec::<String>::new());
         // The other agents hold all addresses, each its share.
@@ -60,8 +74,13 @@ proptest! {
 
     /// Every agent loses the API server twice, each time for less than the time until its second try.
     #[test]
-    fn short_outages_of_the_api_server_move_no_address(seed in any::<u64>(), at in 20_000..40_000_u64) {
-        let mut world = calm_world(seed, at)?;
+    fn short_outages_of_the_api_server_move_no_address(
+        seed in any::<u64>(),
+        is_fast in any::<bool>(),
+        at in 20_000..40_000_u64,
+    ) {
+        let (failovers, lasts, pause) = if is_fast { (FAST, 1_000, 3_000) } else { (SLOW, 7_000, 21_000) };
+        let mut world = calm_world(seed, failovers, at)?;
         let held = |world: &World| -> Vec<BTreeSet<IpAddr>> {
             world.kernels.iter().map(|kernel| kernel.keys().copied().collect()).collect()
         };
@@ -72,13 +91,13 @@ proptest! {
             })
         };
         let before = (held(&world), world.written(), holders(&world));
-        for begin in [at, at + 21_000] {
+        for begin in [at, at + pause] {
             for agent in 0..NODES.len() {
                 world.at(begin, Happening::Begin(agent, Fault::Cut));
-                world.at(begin + 7_000, Happening::End(agent, Fault::Cut));
+                world.at(begin + lasts, Happening::End(agent, Fault::Cut));
             }
         }
-        for now in (at..=at + 42_000).step_by(10) {
+        for now in (at..=at + 2 * pause).step_by(10) {
             world.run(now);
             prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
             prop_assert_eq!(&held(&world), &before.0);
@@ -89,7 +108,7 @@ proptest! {
 
     #[test]
     fn leases_deleted_by_hand_are_created_again(seed in any::<u64>(), at in 20_000..40_000_u64) {
-        let mut world = calm_world(seed, at)?;
+        let mut world = calm_world(seed, SLOW, at)?;
         let names: Vec<String> = world.store.leases.keys().cloned().collect();
         names.iter().for_each(|name| world.store.delete(name));
         (0..NODES.len()).for_each(|agent| world.deliver(agent));
@@ -97,6 +116,33 @@ proptest! {
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
         prop_assert_eq!(world.store.leases.keys().cloned().collect::<Vec<_>>(), names);
         prop_assert_eq!(&world.violations, &Vec::<String>::new());
+    }
+}
+
+proptest! {
+    // This test simulates minutes.
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 12, ..ProptestConfig::default() })]
+
+    /// An update replaces the agents one after the other by agents with another timing.
+    #[test]
+    fn agents_with_another_timing_take_the_place_of_earlier_ones(
+        seed in any::<u64>(),
+        before in any_failovers(),
+        after in any_failovers(),
+        is_killed in any::<bool>(),
+        lasts in 100..25_000_u64,
+    ) {
+        let mut world = calm_world(seed, before, 20_000)?;
+        let fault = if is_killed { Fault::Kill } else { Fault::Stop };
+        for (agent, failover) in after.into_iter().enumerate() {
+            world.failovers[agent] = failover;
+            world.happen(Happening::Begin(agent, fault));
+            world.run(world.now + lasts);
+            world.happen(Happening::End(agent, fault));
+            world.run(world.now + 50_000);
+            prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+            prop_assert_eq!(&world.violations, &Vec::<String>::new());
+        }
     }
 }
 
@@ -110,7 +156,7 @@ proptest! {
         broken in 0..3_usize,
         at in 20_000..40_000_u64,
     ) {
-        let mut world = calm_world(seed, at)?;
+        let mut world = calm_world(seed, SLOW, at)?;
         let before = world.written();
         world.happen(Happening::Begin(broken, Fault::Broken));
         // Long enough for the next renewal, for the failure to be noticed, and for another agent to take the
@@ -131,7 +177,7 @@ proptest! {
 
     #[test]
     fn address_that_no_node_can_hold_delays_no_other(seed in any::<u64>(), at in 60_000..90_000_u64) {
-        let mut world = World::new(seed, true);
+        let mut world = World::new(seed, true, SLOW);
         let (good, bad) = (address(0), address(1));
         Arc::make_mut(&mut world.assignments).retain(|address, _| [good, bad].contains(address));
         world.unholdable.insert(bad);
@@ -148,7 +194,7 @@ proptest! {
 /// One seed alone, because this simulates more than an hour.
 #[test]
 fn addresses_that_no_node_can_hold_move_ever_more_rarely() {
-    let mut world = World::new(7, true);
+    let mut world = World::new(7, true, SLOW);
     world.run(30_000);
     for agent in 0..NODES.len() {
         world.happen(Happening::Begin(agent, Fault::Broken));

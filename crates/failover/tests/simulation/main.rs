@@ -16,6 +16,7 @@ use clusterip_failover::claims::HolderClaim;
 use clusterip_failover::heartbeat_state::HeartbeatState;
 use clusterip_failover::leases::{Identity, Role};
 use clusterip_failover::state::{AgentState, DesiredState, LeaseWrite, ObservedState};
+use clusterip_failover::timing::Failover;
 use fastrand::Rng;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -95,13 +96,13 @@ struct Agent {
 
 impl Agent {
     /// A process that has not started yet.
-    fn new(node: &'static str, process: u64, now: Instant, drift: i64) -> Self {
+    fn new(node: &'static str, failover: Failover, process: u64, now: Instant, drift: i64) -> Self {
         Self {
             process,
             alive: false,
             faults: Vec::new(),
             failures: BTreeMap::new(),
-            heartbeat_state: HeartbeatState::new(node, identities(node, process)),
+            heartbeat_state: HeartbeatState::new(node, failover, identities(node, process)),
             state: AgentState::new(node, now),
             delivered: 0,
             listed: false,
@@ -130,6 +131,8 @@ struct World {
     chance: Rng,
     store: Store,
     agents: Vec<Agent>,
+    /// Those of the processes that start from now on.
+    failovers: [Failover; NODES.len()],
     /// What the network of each node holds, and until when, in true time.
     kernels: Vec<BTreeMap<IpAddr, u64>>,
     assignments: Arc<Assignments>,
@@ -153,7 +156,7 @@ fn identities(node: &'static str, process: u64) -> impl FnMut() -> Identity + Se
 }
 
 impl World {
-    fn new(seed: u64, calm: bool) -> Self {
+    fn new(seed: u64, calm: bool, failovers: [Failover; NODES.len()]) -> Self {
         let base = Instant::now();
         let nodes: BTreeSet<String> = NODES.map(str::to_owned).into();
         let assignment = Assignment { nodes: Arc::new(nodes), ..Assignment::default() };
@@ -165,15 +168,16 @@ impl World {
             chance: Rng::with_seed(seed),
             store: Store::default(),
             agents: Vec::new(),
+            failovers,
             kernels: vec![BTreeMap::new(); NODES.len()],
             assignments: Arc::new((0..ADDRESSES).map(|number| (address(number), assignment.clone())).collect()),
             unholdable: BTreeSet::new(),
             violations: Vec::new(),
             calm,
         };
-        for node in NODES {
+        for (node, failover) in NODES.into_iter().zip(failovers) {
             let drift = world.chance.i64(-20..=20);
-            world.agents.push(Agent::new(node, 0, base, drift));
+            world.agents.push(Agent::new(node, failover, 0, base, drift));
         }
         for agent in 0..NODES.len() {
             world.start(agent);
@@ -206,9 +210,10 @@ impl World {
     fn start(&mut self, agent: usize) {
         let now = self.clock(agent);
         let delivered = self.store.log.len();
+        let failover = self.failovers[agent];
         let before = &mut self.agents[agent];
         let (faults, drift) = (std::mem::take(&mut before.faults), before.drift);
-        let fresh = Agent::new(NODES[agent], before.process + 1, now, drift);
+        let fresh = Agent::new(NODES[agent], failover, before.process + 1, now, drift);
         *before = Agent { alive: true, faults, delivered, ..fresh };
         // An agent that starts removes the addresses that an earlier process has left.
         self.kernels[agent].clear();

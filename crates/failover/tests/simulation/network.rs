@@ -25,7 +25,9 @@ impl World {
         self.agents[agent].requests += 1;
         let number = self.agents[agent].requests;
         let who = self.who(agent, number);
-        let patience = self.now + millis(REQUEST_TIMEOUT);
+        let is_renewal = write.is_none();
+        let timeout = if is_renewal { self.failovers[agent].request_timeout() } else { REQUEST_TIMEOUT };
+        let patience = self.now + millis(timeout);
         self.at(patience, Happening::To(who, Box::new(Event::NoAnswer(write.clone()))));
         let delay = self.delay(agent);
         if !self.is_lost(agent) {
