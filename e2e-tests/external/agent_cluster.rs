@@ -385,6 +385,27 @@ impl AgentCluster {
         self.create(&format!("/api/v1/namespaces/{}/services", self.namespace), &object);
     }
 
+    fn endpoint(&self, service: &str, index: usize, is_ready: bool) -> Value {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": service, "labels": {"kubernetes.io/service-name": service}},
+            "endpoints": [{"addresses": ["10.1.0.1"], "nodeName": self.names[index], "conditions": {"ready": is_ready}}],
+            "ports": [{"port": 80}],
+        })
+    }
+
+    /// Creates an EndpointSlice of a Service, with a ready endpoint on this node.
+    pub fn create_endpoint(&self, service: &str, index: usize) {
+        let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", self.namespace);
+        self.create(&path, &self.endpoint(service, index, true));
+    }
+
+    /// Replaces the endpoint of a Service by one on this node.
+    pub fn change_endpoint(&self, service: &str, index: usize, is_ready: bool) {
+        let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices/{service}", self.namespace);
+        self.patch(&path, &self.endpoint(service, index, is_ready));
+    }
+
     fn create(&self, path: &str, object: &Value) {
         RUNTIME.block_on(send(&self.client, Method::POST, path, Some(object))).unwrap();
     }

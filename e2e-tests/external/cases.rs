@@ -19,6 +19,7 @@ pub fn all() -> Vec<Trial> {
         case(services::service_gets_an_address_and_its_status_shows_the_holder),
         case(api_server_outages::short_api_server_outage_moves_no_address),
         case(api_server_outages::addresses_are_released_in_a_long_api_server_outage),
+        case(takeovers::address_of_a_service_with_local_traffic_follows_its_endpoint),
         case(takeovers::address_leaves_a_node_that_is_not_ready),
         case(services::client_reaches_only_the_ports_of_the_service),
         case(services::address_without_changes_is_held_while_the_firewall_can_not_be_written),

@@ -146,6 +146,7 @@ async fn agents_have_exactly_these_permissions(plane: &ControlPlane) {
     let account = format!("{AGENTS}:clusterip-agent");
     let everywhere = [
         "clusterippolicies.clusterip-policy.io [] [] [list watch]",
+        "endpointslices.discovery.k8s.io [] [] [list watch]",
         "externalpools.clusterip-policy.io [] [] [list watch]",
         "namespaces [] [] [list watch]",
         "nodeblockpools.clusterip-policy.io [] [] [list watch]",

@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::external::assignments::{AssignmentWatcher, matters};
+use clusterip_cluster::external::assignments::{AssignmentWatcher, LocalServices, matters};
 use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::http::probes::{self, Scrapes, Status};
 use clusterip_cluster::live_settings::{LiveSettings, SettingsSource, start_following};
@@ -148,8 +148,10 @@ impl Agent {
             ..Duties::default()
         };
         let (changed, changes) = watch::channel(());
+        let local = LocalServices::default();
+        let known_local = local.clone();
         let changed = move |change: &Change<'_>| {
-            if matters(change) {
+            if matters(change, &known_local) {
                 changed.send_replace(());
             }
         };
@@ -183,7 +185,7 @@ impl Agent {
         if let Some(reason) = unknown_node(&self.node, &stores) {
             tracing::error!("{reason}");
         }
-        let mut watcher = AssignmentWatcher { settings, stores, changes, refused: BTreeSet::new() };
+        let mut watcher = AssignmentWatcher { settings, stores, changes, refused: BTreeSet::new(), local };
         let (tell, assignments) =
             watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
         tasks.spawn(watcher.run(tell, until(stopped.clone())).map(Ok));

@@ -87,6 +87,11 @@ pub fn of_agent(pools: bool) -> impl Iterator<Item = Kind> {
     [("v1", "Service"), ("v1", "Namespace"), ("v1", "Node")].into_iter().chain(ranges).map(|kind| owned(&kind))
 }
 
+/// With the endpoints of Services: an agent watches them from the first Service with `externalTrafficPolicy: Local` on.
+pub fn endpoint_slices() -> Kind {
+    owned(&ENDPOINT_SLICE)
+}
+
 pub fn of_workload(workload: &WorkloadKind) -> Kind {
     (workload.api_version.clone(), workload.kind.clone())
 }

@@ -217,6 +217,8 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     let rows: &[Row<'_>] = &[
         // These Leases are named after nodes and addresses, so no name is known in advance.
         (duties.agent, leases, "leases", own, None, all_verbs),
+        // For Services with `externalTrafficPolicy: Local`.
+        (duties.agent, "discovery.k8s.io", "endpointslices", None, None, WATCHED),
         (finds_moves, "discovery.k8s.io", "endpointslices", None, None, WATCHED),
         (finds_moves, core, "services", None, None, &["get"]),
         (moves, core, "services", None, None, &["update"]),

@@ -80,12 +80,11 @@ pub(crate) fn preference_order<'a>(
     holders: &BTreeMap<IpAddr, &'a str>,
     free: &BTreeSet<IpAddr>,
 ) -> BTreeMap<IpAddr, Vec<&'a str>> {
-    let mut groups: Vec<(&Arc<BTreeSet<String>>, Vec<IpAddr>)> = Vec::new();
+    // The addresses of a Service with `externalTrafficPolicy: Local` have nodes of their own, so there may be thousands of
+    // groups.
+    let mut groups: BTreeMap<&BTreeSet<String>, Vec<IpAddr>> = BTreeMap::new();
     for (address, Assignment { nodes, .. }) in assignments {
-        match groups.iter_mut().find(|(other, _)| *other == nodes) {
-            Some((_, addresses)) => addresses.push(*address),
-            None => groups.push((nodes, vec![*address])),
-        }
+        groups.entry(nodes).or_default().push(*address);
     }
     let mut preferences = BTreeMap::new();
     for (nodes, addresses) in groups {

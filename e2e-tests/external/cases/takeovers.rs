@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use super::held_address::{HeldAddress, PROBE_TIME, address, assert_one_holder_at_a_time};
 use crate::agent_cluster::{AgentCluster, within};
@@ -114,6 +115,44 @@ pub fn address_of_a_node_without_link_is_taken_over() {
     sleep(Duration::from_secs(10));
     assert_eq!(held.cluster.holder(held.address), Some(next));
     assert!(held.answers());
+}
+
+/// `FAILOVERS=20` measures more moves than a test needs.
+pub fn address_of_a_service_with_local_traffic_follows_its_endpoint() {
+    let mut held = HeldAddress::in_cluster(AgentCluster::new());
+    let first = (held.holder + 1) % 3;
+    held.cluster.create_endpoint("web", first);
+    held.cluster.patch_service("web", &json!({"spec": {"externalTrafficPolicy": "Local"}}));
+    let probe = held.cluster.probe(&[held.address]);
+    let begin = Instant::now();
+    let holder = held.taken_over(begin, Duration::from_secs(10));
+    assert_eq!(holder, first);
+    held.holder = first;
+    let mut took = Vec::new();
+    let mut holders = vec![first];
+    for _ in 0..failovers() {
+        sleep(PROBE_TIME);
+        let next = (held.holder + 1) % 3;
+        let begin = Instant::now();
+        held.cluster.change_endpoint("web", next, true);
+        assert_eq!(held.taken_over(begin, Duration::from_secs(5)), next);
+        took.push(begin.elapsed());
+        held.holder = next;
+        holders.push(next);
+    }
+    report("moves with their endpoint", took);
+    sleep(PROBE_TIME);
+    let answers = probe.end();
+    let hardware = |index: &usize| held.cluster.network.nodes[*index].hardware().replace(':', "-");
+    let mut seen: Vec<String> = Vec::new();
+    for one in &answers[&held.address] {
+        assert_eq!(one.from.len(), 1, "after {} ms: {:?}", one.after, one.from);
+        seen.extend(one.from.iter().filter(|from| seen.last() != Some(*from)).cloned().collect::<Vec<_>>());
+    }
+    // The first answers may be those of the node that held the address before.
+    assert!(seen.ends_with(&holders.iter().map(hardware).collect::<Vec<_>>()), "{seen:?}");
+    held.cluster.change_endpoint("web", held.holder, false);
+    within(Duration::from_secs(5), "no holder", || held.cluster.holder(held.address).is_none().then_some(()));
 }
 
 pub fn address_leaves_a_node_that_is_not_ready() {

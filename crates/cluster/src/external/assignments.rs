@@ -12,11 +12,12 @@ use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::{Assignment, Assignments};
+use parking_lot::RwLock;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{ExternalPolicy, Refusal, recorded};
-use crate::kinds::own_name;
+use crate::kinds::{self, own_name};
 use crate::live_settings::LiveSettings;
 use crate::panics;
 use crate::send_if_changed::send_if_changed;
@@ -81,13 +82,23 @@ pub fn owners(
     (owners, refused)
 }
 
-pub fn assignments(settings: &ExternalSettings, owners: &Owners, nodes: &[Arc<StoredNode>]) -> Assignments {
+/// `endpoints` tells on which Nodes a Service has endpoints that get requests; `None` if that is unknown. Only these may
+/// hold the addresses of a Service with `externalTrafficPolicy: Local`: kube-proxy on others drops its traffic.
+pub fn assignments(
+    settings: &ExternalSettings,
+    owners: &Owners,
+    nodes: &[Arc<StoredNode>],
+    endpoints: &dyn Fn(&ServiceKey) -> Option<BTreeSet<String>>,
+) -> Assignments {
     let mut assigned = Assignments::new();
     let mut eligible_nodes: BTreeMap<&str, Arc<BTreeSet<String>>> = BTreeMap::new();
     for (address, owner) in owners {
         let Some(pool) = settings.pool_of(*address) else { continue };
         let of_pool = || Arc::new(eligible(nodes, &pool.nodes));
-        let nodes = Arc::clone(eligible_nodes.entry(&pool.name).or_insert_with(of_pool));
+        let mut nodes = Arc::clone(eligible_nodes.entry(&pool.name).or_insert_with(of_pool));
+        if let Some(local) = Some(owner.key()).filter(|_| owner.is_local()).and_then(endpoints) {
+            nodes = Arc::new(nodes.intersection(&local).cloned().collect());
+        }
         assigned.insert(*address, Assignment { service: owner.key().clone(), ports: owner.ports(), nodes });
     }
     assigned
@@ -104,6 +115,8 @@ fn eligible(nodes: &[Arc<StoredNode>], selector: &LabelSelector) -> BTreeSet<Str
     fitting.map(|node| node.name.clone()).collect()
 }
 
+/// How long the first list of EndpointSlices is waited for.
+const LIST_TIME: Duration = Duration::from_secs(5);
 /// How long changes are collected at least before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
@@ -114,14 +127,21 @@ pub struct AssignmentWatcher {
     /// Is notified of each change of the stores that [`matters`].
     pub changes: watch::Receiver<()>,
     pub refused: BTreeSet<RefusedRecord>,
+    pub local: LocalServices,
 }
+
+/// The Services with recorded addresses and `externalTrafficPolicy: Local`. Clones share them.
+#[derive(Clone, Default)]
+pub struct LocalServices(Arc<RwLock<BTreeSet<ServiceKey>>>);
 
 impl AssignmentWatcher {
     /// Computes the addresses to hold now, and logs each new refusal. `None` if the computation fails: then the agent
     /// must keep the addresses that it holds.
     pub async fn look(&mut self) -> Option<Assignments> {
+        self.follow_endpoints().await;
         let stores = self.stores.clone();
         let settings = Arc::clone(&self.settings.borrow_and_update());
+        let knows_endpoints = stores.is_listed(&kinds::endpoint_slices());
         let computed = panics::catch_blocking(move || {
             let external = &settings.settings.external;
             let (services, nodes): (_, Vec<_>) = {
@@ -131,7 +151,12 @@ impl AssignmentWatcher {
             let policy = ExternalPolicy::new(external);
             let refusal = &mut |service: &StoredService| policy.refusal(stores.snapshot(), service);
             let (owners, refused) = owners(external, services, refusal);
-            (assignments(external, &owners, &nodes), refused)
+            let endpoints = |service: &ServiceKey| {
+                let slices = knows_endpoints.then(|| stores.read_snapshot().endpoints_of(service))?;
+                let nodes = slices.iter().flat_map(|slice| &slice.nodes).filter(|node| !node.is_empty());
+                Some(nodes.map(|node| node.to_string()).collect())
+            };
+            (assignments(external, &owners, &nodes, &endpoints), refused)
         });
         let (assigned, refused) = match computed.await {
             Ok(result) => result,
@@ -148,6 +173,21 @@ impl AssignmentWatcher {
         }
         self.refused = refused;
         Some(assigned)
+    }
+
+    /// Watches the EndpointSlices of the cluster from the first Service on that needs them. Until they are listed, every
+    /// node of its pool may hold the addresses of that Service.
+    async fn follow_endpoints(&self) {
+        let has_record = |service: &Arc<StoredService>| service.is_local() && !service.record().is_empty();
+        let services = self.stores.read_snapshot().external_services();
+        let local: BTreeSet<ServiceKey> =
+            services.into_iter().filter(has_record).map(|service| service.key().clone()).collect();
+        let is_any = !local.is_empty();
+        // Before the endpoints are read, so that every later change of them is noticed.
+        *self.local.0.write() = local;
+        if is_any && self.stores.watch_kinds([kinds::endpoint_slices()]) {
+            let _ = timeout(LIST_TIME, self.stores.completed()).await;
+        }
     }
 
     pub async fn run(mut self, sender: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
@@ -173,8 +213,16 @@ impl AssignmentWatcher {
     }
 }
 
-/// Whether a change may affect which addresses are to be held.
-pub fn matters(change: &Change<'_>) -> bool {
+/// Whether a change may affect which addresses are to be held, if these Services need to know their endpoints.
+pub fn matters(change: &Change<'_>, local: &LocalServices) -> bool {
+    if own_name(change.kind) == "EndpointSlice" {
+        let local = local.0.read();
+        return !local.is_empty()
+            && [change.before, change.after].into_iter().flatten().any(|version| match version {
+                Stored::Endpoints(slice) => local.contains(&ServiceKey::new(change.namespace, &*slice.service)),
+                _ => false,
+            });
+    }
     let recorded = |version: Option<&Stored>| matches!(version, Some(Stored::Service(of)) if !of.record().is_empty());
     own_name(change.kind) != "Service" || recorded(change.before) || recorded(change.after)
 }
@@ -231,6 +279,13 @@ mod tests {
             /// Each refused record with its reason.
             refused: &'static [&'static str],
         }
+        // Those of the Service `unknown` are not known.
+        let endpoints = |service: &ServiceKey| match service.name.as_str() {
+            "unknown" => None,
+            "web" => Some(["b", "c", "e"].map(str::to_owned).into()),
+            _ => Some(BTreeSet::new()),
+        };
+        let local = |name: &str| service(name, "10.0.9.10", json!({"spec": {"externalTrafficPolicy": "Local"}}));
         let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.10"}]}}});
         let deleted = json!({"metadata": {"deletionTimestamp": true}});
         let of = |name: &str| service(name, "10.0.9.10", json!({}));
@@ -240,6 +295,9 @@ mod tests {
         let cases = [
             case("one Service", vec![of("web")], of_web, &[]),
             case("only nodes with a label may hold it", vec![at("10.0.10.10")], &["10.0.10.10 shop/web a"], &[]),
+            case("only nodes with endpoints may hold it", vec![local("web")], &["10.0.9.10 shop/web b"], &[]),
+            case("no node has endpoints", vec![local("api")], &["10.0.9.10 shop/api"], &[]),
+            case("unknown endpoints", vec![local("unknown")], &["10.0.9.10 shop/unknown a b"], &[]),
             case("an address in no pool", vec![at("10.0.8.10")], &[], &[]),
             case("a Service that is being deleted", vec![service("web", "10.0.9.10", deleted)], &[], &[]),
             case(
@@ -266,7 +324,7 @@ mod tests {
             let (owners, found_refused) = owners(&settings(), services, &mut |service| {
                 Ok((service.key().name == "bad").then(|| "not for you".to_owned()))
             });
-            let found = assignments(&settings(), &owners, &nodes);
+            let found = assignments(&settings(), &owners, &nodes, &endpoints);
             assert!(found.values().all(|found| *found.ports == [(Protocol::Tcp, 80)]), "{name}");
             let nodes = |nodes: &BTreeSet<String>| nodes.iter().map(|node| format!(" {node}")).collect::<String>();
             let found =
@@ -306,7 +364,7 @@ mod tests {
         let services = ["10.0.9.1", "10.0.9.2"].map(|address| service(address, address, json!({})));
         let services = services.iter().map(|service| Arc::new(StoredService::read(service)));
         let (owners, _) = owners(&settings(), services, &mut |_| Ok(None));
-        let assigned = assignments(&settings(), &owners, &[node("a", "True", json!({}))]);
+        let assigned = assignments(&settings(), &owners, &[node("a", "True", json!({}))], &|_| None);
         let nodes: Vec<&Arc<BTreeSet<String>>> = assigned.values().map(|assigned| &assigned.nodes).collect();
         assert!(matches!(nodes[..], [one, other] if one.len() == 1 && Arc::ptr_eq(one, other)));
     }
@@ -316,7 +374,7 @@ mod tests {
         let ports: Vec<Value> = (1..=MAX_PORTS).map(|port| json!({"port": port})).collect();
         let web = service("web", "10.0.9.1", json!({"spec": {"ports": ports}}));
         let (owners, _) = owners(&settings(), [Arc::new(StoredService::read(&web))], &mut |_| Ok(None));
-        let assigned = assignments(&settings(), &owners, &[]);
+        let assigned = assignments(&settings(), &owners, &[], &|_| None);
         let ports: Vec<&Arc<[Port]>> = assigned.values().map(|assigned| &assigned.ports).collect();
         assert!(matches!(ports[..], [ports] if ports.len() == MAX_PORTS && Arc::strong_count(ports) == 2));
     }

@@ -68,7 +68,8 @@ fn permissions_of_an_agent_are_not_those_of_a_server() {
     let watched = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
-- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}"#;
+- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}
+- {apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}"#;
     let policy = r#"
 - {apiGroups: ["policies.kubewarden.io"], resources: ["clusteradmissionpolicies"], resourceNames: ["clusterip"], verbs: ["get", "list", "watch"]}"#;
     let own = r#"

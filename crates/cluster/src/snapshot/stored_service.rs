@@ -83,6 +83,7 @@ pub struct StoredService {
     /// The labels of the Pods that the Service selects; empty if it selects none.
     selected: LabelHashes,
     ports: Option<Arc<[Port]>>,
+    is_local: bool,
     /// The index in [`FIELDS`], and the value.
     fields: Arc<[(u8, CompactValue)]>,
 }
@@ -118,6 +119,7 @@ impl StoredService {
             by_hand: is_set_by_hand(service),
             // No Pod has more labels.
             selected: if selector.len() > MAX_LABELS { LabelHashes::default() } else { label_hashes(&selector) },
+            is_local: balances && value("spec.externalTrafficPolicy").is_some_and(|policy| policy == "Local"),
             ports: (!ports.is_empty()).then(|| ports.into_iter().collect()),
             // A copy: the allocator does not free the rest of a list that is made shorter.
             fields: fields.as_slice().into(),
@@ -258,6 +260,12 @@ impl StoredService {
     /// can't be read are left out.
     pub fn ports(&self) -> Arc<[Port]> {
         self.ports.clone().unwrap_or_default()
+    }
+
+    /// Whether the Service is of type `LoadBalancer`, and traffic for its external addresses reaches only its endpoints on
+    /// the node that receives the traffic: `externalTrafficPolicy: Local`.
+    pub fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Whether the Service is of type `LoadBalancer`, has a record of external addresses, or claims or shows some. Most

@@ -128,6 +128,7 @@ type Field = (&'static str, usize);
 
 /// A port consists of its number and its protocol.
 const PORTS: [Field; 3] = [("spec.ports", 3 * MAX_PORTS), ("spec.ports.port", TEXT), ("spec.ports.protocol", TEXT)];
+const TRAFFIC: [Field; 1] = [("spec.externalTrafficPolicy", TEXT)];
 const CONDITIONS: [Field; 2] = [("status.conditions.status", TEXT), ("status.conditions.type", TEXT)];
 const SERVICE_CIDR: [Field; 1] = [("spec.cidrs", MANY)];
 const RUNTIME_CLASS: [Field; 1] = [("scheduling.nodeSelector", MANY)];
@@ -173,7 +174,7 @@ const LABELS_OF_OBJECT: usize = 4096;
 pub fn fields_of_kind(kind: &Kind) -> Mask {
     let template = TemplateAt::of(&kind.0, &kind.1);
     match own_name(kind) {
-        "Service" => mask(&["annotations", "labels", "managedFields"], &[&SERVICE_FIELDS, &PORTS], &[]),
+        "Service" => mask(&["annotations", "labels", "managedFields"], &[&SERVICE_FIELDS, &PORTS, &TRAFFIC], &[]),
         // Pools select ServiceCIDRs by their labels.
         "ServiceCIDR" => mask(&["deletionTimestamp", "labels"], &[&SERVICE_CIDR, &CONDITIONS], &[]),
         "RuntimeClass" => mask(&[], &[&RUNTIME_CLASS], &[]),
@@ -190,7 +191,7 @@ pub fn fields_of_kind(kind: &Kind) -> Mask {
 /// The fields of all kinds: all others can be skipped while an object is read whose kind is not known yet.
 static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let metadata = ["annotations", "labels", "managedFields", "resourceVersion"];
-    let of_services = [&SERVICE_FIELDS[..], &PORTS, &ENDPOINT_SLICE, &SERVICE_CIDR, &IP_ADDRESS];
+    let of_services = [&SERVICE_FIELDS[..], &PORTS, &TRAFFIC, &ENDPOINT_SLICE, &SERVICE_CIDR, &IP_ADDRESS];
     let of_others = [&NODE[..], &CONDITIONS, &RUNTIME_CLASS, &CALLER];
     let fields = [&of_services[..], &of_others].concat();
     mask(&metadata, &fields, &TemplateAt::ALL)
@@ -380,6 +381,7 @@ mod tests {
                 whole: json!({
                     "spec": {
                         "clusterIP": "a", "clusterIPs": ["a"], "externalIPs": ["a"], "externalName": "a",
+                        "externalTrafficPolicy": "a",
                         "ipFamilies": ["IPv4"], "ipFamilyPolicy": "a", "loadBalancerClass": "a", "loadBalancerIP": "a",
                         "ports": [{"port": 1, "protocol": "TCP"}], "selector": {"a": "b"}, "type": "a",
                     },

@@ -299,6 +299,14 @@ impl Stores {
         })
     }
 
+    /// Whether the objects of this kind are known.
+    pub fn is_listed(&self, kind: &Kind) -> bool {
+        matches!(
+            self.0.states_with(kind).get(kind),
+            Some(State::Synced | State::Absent | State::Failing { usable: true, .. })
+        )
+    }
+
     /// Whether [`Self::complete`] was true once. A kind that later settings name must not stop the decisions that do not
     /// need it.
     pub fn begun(&self) -> bool {

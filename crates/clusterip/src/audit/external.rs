@@ -77,7 +77,7 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     let refusal =
         &mut |service: &StoredService| by_key.get(service.key()).map_or(Ok(None), |refused| (*refused).clone());
     let (owners, _) = owners(settings, placed.iter().map(|one| Arc::clone(&one.service)), refusal);
-    let assigned = assignments(settings, &owners, &nodes);
+    let assigned = assignments(settings, &owners, &nodes, &|_| None);
     let used = used(input, &placed);
     for one in &placed {
         of_service(settings, one, findings);
