@@ -68,12 +68,16 @@ impl Fenced {
     pub async fn apply(&self, pools: &str) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let Some(files) = &self.files else { return self.plane.apply(pools).await };
-        let file = files.path().join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
-        std::fs::write(&file, pools).unwrap();
-        let written = fences(&file, "static-admission").await.ok();
-        std::fs::write(&file, written).unwrap();
-        // The API server reads a file with this end as soon as it is there, so the file must be complete.
-        std::fs::rename(&file, file.with_extension("yaml")).unwrap();
+        let given: Value = serde_json::from_str(pools).unwrap();
+        // Together, the pools of a test can be unusable: one may leave no Services for another.
+        for pool in given["items"].as_array().map_or(std::slice::from_ref(&given), Vec::as_slice) {
+            let file = files.path().join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
+            std::fs::write(&file, pool.to_string()).unwrap();
+            let written = fences(&file, "static-admission").await.ok();
+            std::fs::write(&file, written).unwrap();
+            // The API server reads a file with this end as soon as it is there, so the file must be complete.
+            std::fs::rename(&file, file.with_extension("yaml")).unwrap();
+        }
     }
 
     /// The name of the policy for a pool.
