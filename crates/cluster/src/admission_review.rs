@@ -47,7 +47,7 @@ const REQUEST: [&str; 11] = [
     "request.uid",
 ];
 /// The fields of a Service or a Node.
-const OBJECT: [(&str, usize); 22] = [
+const OBJECT: [(&str, usize); 18] = [
     ("metadata.annotations", LONG),
     ("metadata.deletionTimestamp", TEXT),
     ("metadata.generateName", TEXT),
@@ -64,13 +64,8 @@ const OBJECT: [(&str, usize); 22] = [
     ("spec.loadBalancerIP", TEXT),
     ("spec.podCIDR", TEXT),
     ("spec.podCIDRs", FEW),
-    // An item has two fields.
-    ("spec.ports", 3 * MAX_PORTS),
-    ("spec.ports.port", TEXT),
-    ("spec.ports.protocol", TEXT),
     ("spec.selector", LONG),
     ("spec.type", TEXT),
-    ("status.loadBalancer.ingress", FEW),
 ];
 
 static FIELDS: LazyLock<Mask> = LazyLock::new(|| {
@@ -80,6 +75,12 @@ static FIELDS: LazyLock<Mask> = LazyLock::new(|| {
         OBJECT.iter().for_each(|(field, most)| mask.at(&format!("{object}.{field}")).most = *most);
         mask.at(&format!("{object}.metadata.annotations")).reads = is_read;
     }
+    // An item has two fields. Those of the old object decide nothing.
+    mask.at("request.object.spec.ports").most = 3 * MAX_PORTS;
+    mask.at("request.object.spec.ports.port").most = TEXT;
+    mask.at("request.object.spec.ports.protocol").most = TEXT;
+    mask.at("request.oldObject.status.loadBalancer.ingress.ip").most = TEXT;
+    mask.at("request.oldObject.status.loadBalancer.ingress").most = 8;
     let owners = mask.at("request.object.metadata.managedFields");
     owners.most = LONG;
     let owned = owners.at("fieldsV1.f:spec");

@@ -173,7 +173,7 @@ impl Service {
 }
 
 /// The ports of a Service with fewer than these are known: a host may read no more of them.
-pub const MAX_PORTS: usize = 1024;
+pub const MAX_PORTS: usize = 128;
 
 /// The protocol and port of each item of `spec.ports`; `None` if there are too many, or an item can't be read.
 fn ports(list: Option<&Value>) -> Option<Vec<(&'static str, u16)>> {

@@ -145,10 +145,8 @@ impl StoredService {
             (_, Some(Value::Object(fields))) => fields.len() <= *most,
             _ => true,
         };
-        // Services of this type may share an external address, if their ports differ.
-        let balances = value("spec.type").is_some_and(|kind| kind == "LoadBalancer");
-        let count = value("spec.ports").and_then(Value::as_array).map_or(0, Vec::len);
-        if balances && (count == 0 || self.known_ports().is_none_or(|ports| ports.len() != count)) {
+        // Services of this type may share an external address, if their ports differ, and [`Self::value`] has no ports.
+        if value("spec.type").is_some_and(|kind| kind == "LoadBalancer") {
             return false;
         }
         // Without any such field, it is unknown whether `spec` is an object.
@@ -245,9 +243,9 @@ impl StoredService {
         external_ips.iter().filter_map(|text| parse_address(text.text())).chain(self.shown()).collect()
     }
 
-    /// The ports as a decision reads them; `None` if they are not all kept.
+    /// The ports as a decision reads them; `None` if there are too many.
     fn known_ports(&self) -> Option<Vec<(&'static str, u16)>> {
-        let ports = self.ports.as_ref().filter(|ports| ports.len() < MAX_PORTS)?;
+        let ports = self.ports.as_ref().filter(|ports| ports.len() < clusterip_core::service::MAX_PORTS)?;
         let protocol = |protocol| match protocol {
             Protocol::Tcp => "TCP",
             Protocol::Udp => "UDP",
@@ -514,7 +512,6 @@ mod tests {
         };
         let long = |count: usize| json!("x".repeat(count));
         let annotation = |key: &str, value: Value| ("metadata.annotations", json!({ key: value }));
-        let balancer = |ports: Value| json!({"type": "LoadBalancer", "selector": {"app": "web"}, "ports": ports});
         for (name, (path, value), has_all) in [
             ("as it is", ("spec.type", json!("NodePort")), true),
             ("a name that is yet to be generated", ("metadata.name", json!("")), false),
@@ -527,10 +524,7 @@ mod tests {
             ("a number as type", ("spec.type", json!(1)), true),
             ("many external addresses", ("spec.externalIPs", json!(vec!["10.0.9.9"; MAX_EXTERNAL_IPS + 1])), false),
             ("a long text for an address", ("spec.loadBalancerIP", long(TOO_LONG_FOR_ADDRESSES + 1)), false),
-            ("ports", ("spec", balancer(json!([{"port": 80}, {"port": 53, "protocol": "UDP"}]))), true),
-            ("no ports", ("spec", balancer(json!([]))), false),
-            ("a port that can't be read", ("spec", balancer(json!([{"port": 80}, {"port": "x"}]))), false),
-            ("too many ports", ("spec", balancer((0..MAX_PORTS).map(|port| json!({"port": port})).collect())), false),
+            ("ports that may be shared", ("spec.type", json!("LoadBalancer")), false),
             ("an annotation that is read", annotation("clusterip-policy/os", json!("linux")), true),
             ("a long one", annotation("clusterip-policy/os", long(65)), false),
             ("one that is warned of", annotation("clusterip-policy/oss", json!("linux")), false),
@@ -547,7 +541,7 @@ mod tests {
             if has_all {
                 let mut read = Service::read(&service, "request.object");
                 // Only Services of type LoadBalancer need their ports.
-                read.iter_mut().filter(|read| !read.load_balancer).for_each(|read| read.ports = None);
+                read.iter_mut().for_each(|read| read.ports = None);
                 if let (Ok(read), ("metadata.annotations", true)) = (&mut read, (path, name.contains("other"))) {
                     read.annotations = Labels::new().into();
                 }

@@ -164,6 +164,7 @@ clusterip_pool_usable_addresses{{pool="linux",family="IPv4"}} 204.0
 clusterip_pool_usable_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv4"}} 7.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv6"}} 0.0
+clusterip_repeated_creates_total 4
 clusterip_replicas{{settings="other"}} 1
 clusterip_replicas{{settings="same"}} 2
 clusterip_services_left_out 2

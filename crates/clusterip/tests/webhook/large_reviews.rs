@@ -64,7 +64,12 @@ fn little_of_a_large_review_is_in_memory() {
         assert!(text.len() > 800_000 && read.len() < 400_000, "{name}: {} of {} bytes", read.len(), text.len());
         // A map takes 640 bytes or more.
         let maps = read.matches('{').count();
-        assert!(maps < if name.starts_with("owners") { 4200 } else { 20 }, "{name}: {maps} maps");
+        let most = match name {
+            "ports" => 150,
+            _ if name.starts_with("owners") => 4200,
+            _ => 20,
+        };
+        assert!(maps < most, "{name}: {maps} maps");
     }
 }
 
