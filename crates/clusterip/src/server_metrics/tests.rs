@@ -58,6 +58,7 @@ fn filled() -> ServerMetrics {
     metrics.cluster.watch_error("Node");
     metrics.cluster.left_out("Pod");
     metrics.cluster.services_left_out.set(2);
+    metrics.admission.repeated_creates.inc();
     metrics.admission.certificate_expiry.set(1_800_000_000.0);
     metrics.cluster.last_contact.set(1_700_000_000.5);
     let blocks = |pool: &str, family| fill(pool, family, 256, 7, 250);
@@ -164,7 +165,7 @@ clusterip_pool_usable_addresses{{pool="linux",family="IPv4"}} 204.0
 clusterip_pool_usable_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv4"}} 7.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv6"}} 0.0
-clusterip_repeated_creates_total 4
+clusterip_repeated_creates_total 1
 clusterip_replicas{{settings="other"}} 1
 clusterip_replicas{{settings="same"}} 2
 clusterip_services_left_out 2
