@@ -33,6 +33,7 @@ mod k2s_migration;
 mod k2s_updates;
 mod leader_election;
 mod lease_claims;
+mod lists_at_start;
 mod metallb;
 mod move_command;
 mod move_command_signals;

@@ -2,12 +2,13 @@
 //! that is not nested too deep. Names the URL in errors of the connection and the server in refusals.
 
 use std::fmt;
+use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
-use axum::http::{Request, Response, StatusCode};
+use axum::http::{Request, Response, StatusCode, Uri};
 use futures::{AsyncReadExt, StreamExt, stream};
 use kube::client::{AuthError, Body as RequestBody};
 use kube::core::{Status, WatchEvent};
@@ -19,7 +20,7 @@ use tower::util::BoxService;
 use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
 use crate::api_error::{Cause, RequestError, causes, innermost};
-use crate::list_pages::{PageSizes, query_parts, requested_objects};
+use crate::list_pages::{PageSizes, query_parts, requested_objects, with_query};
 use crate::readable_json::{with_limited_depth, with_replaced_bytes};
 
 fn no_answer(limit: Duration) -> String {
@@ -57,11 +58,25 @@ where
     service_fn(move |request: Request<RequestBody>| {
         let sender = Arc::clone(&sender);
         async move {
-            let Some(objects) = requested_objects(request.uri()) else { return sender.send(request).await };
+            let Some(objects) = requested_objects(request.uri()) else {
+                let (mut head, body) = request.into_parts();
+                head.uri = up_to_date(head.uri)?;
+                return sender.send(Request::from_parts(head, body)).await;
+            };
             let (head, _) = request.into_parts();
             sender.pages.request(&head, objects, |request| sender.send(request)).await
         }
     })
+}
+
+/// The URI of a request; of a streaming list without the version 0, with which kube's watcher accepts any old state.
+/// Without it, the API server sends a state that is not older than the request, as it does for a list.
+fn up_to_date(uri: Uri) -> Result<Uri, BoxError> {
+    if !query_parts(&uri).any(|part| part == "sendInitialEvents=true") {
+        return Ok(uri);
+    }
+    let query: Vec<&str> = query_parts(&uri).filter(|part| *part != "resourceVersion=0").collect();
+    with_query(&uri, &query)
 }
 
 impl Sender {
@@ -179,6 +194,8 @@ fn refusal(message: &str, reason: &str, code: StatusCode) -> Response<Body> {
 /// A watch ends after an event with more bytes than this. Its reader keeps a buffer for the largest event until the watch
 /// ends, and tenants can write objects of 9 MB of each kind. The watcher then goes on with a new request.
 const LARGE_EVENT: usize = 1 << 20;
+/// How long after a large event its memory is given back: the event has been read by then.
+const MEMORY_USED: Duration = Duration::from_secs(5);
 /// How soon a watch ends without any event if the API server can't send the next one: if `managedFields` have almost
 /// 10,000 levels, it stores and lists the object, but can't write it into an event.
 const EARLY_END: Duration = Duration::from_secs(10);
@@ -198,10 +215,20 @@ fn events_of_watch(body: Body) -> Body {
             *byte == b'\n' && std::mem::take(&mut length) > LARGE_EVENT
         };
         Ok::<_, axum::Error>(match part.iter().position(ends_large_event) {
-            Some(last) => Some((part.slice(..=last), None)),
+            Some(last) => {
+                tokio::spawn(give_memory_back());
+                Some((part.slice(..=last), None))
+            }
             None => Some((part, Some((parts, length, false)))),
         })
     }))
+}
+
+/// Makes the allocator give freed memory back. mimalloc keeps it for a second, and then does so only while it gets or
+/// frees a large block: a program that has little to do would keep the memory of the last large events.
+async fn give_memory_back() {
+    tokio::time::sleep(MEMORY_USED).await;
+    drop(black_box(Vec::<u8>::with_capacity(LARGE_EVENT)));
 }
 
 /// The event with which the API server says that a watch can't go on from its version.
@@ -258,6 +285,20 @@ mod tests {
     use futures::future;
 
     use super::*;
+
+    #[test]
+    fn streaming_list_is_not_older_than_its_request() {
+        for (uri, expected) in [
+            (
+                "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0",
+                "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+            ),
+            ("/api/v1/pods?watch=true&resourceVersion=0", "/api/v1/pods?watch=true&resourceVersion=0"),
+            ("/api/v1/pods", "/api/v1/pods"),
+        ] {
+            assert_eq!(up_to_date(uri.parse().unwrap()).unwrap(), expected);
+        }
+    }
 
     #[tokio::test]
     async fn small_maps_count_more_than_their_text() {

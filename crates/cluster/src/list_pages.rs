@@ -84,6 +84,11 @@ fn with_limit(uri: &Uri, objects: u32) -> Result<Uri, BoxError> {
     let limit = format!("limit={objects}");
     let query: Vec<&str> =
         query_parts(uri).map(|part| if part.starts_with("limit=") { &limit } else { part }).collect();
+    with_query(uri, &query)
+}
+
+/// The same URI with a query of these parts.
+pub(crate) fn with_query(uri: &Uri, query: &[&str]) -> Result<Uri, BoxError> {
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{}", uri.path(), query.join("&")))?);
     Ok(Uri::from_parts(parts)?)

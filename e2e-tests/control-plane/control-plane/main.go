@@ -78,6 +78,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&options.serviceRange, "service-cluster-ip-range", "172.21.0.0/16", "the range of Service addresses, or one of each IP family, with a comma")
 	flags.BoolVar(&options.audit, "audit", false, "write an audit log of Services, with the audit annotations of webhooks, to audit.log in the folder")
 	flags.BoolVar(&options.controllerManager, "controller-manager", false, "run kube-controller-manager too")
+	flags.StringVar(&options.featureGates, "feature-gates", "", "feature gates of the API server, such as WatchList=false")
 	flags.StringVar(&options.webhookClient, "webhook-client", "", "the host and port of a webhook to which the API server shows a client certificate; its authority is "+webhookClientAuthority+" in the folder")
 	flags.StringVar(&options.policies, "policies", "", "a folder with ValidatingAdmissionPolicies that the API server reads from files")
 	flags.StringVar(&options.folder, "folder", "", "the folder for certificates, data and logs, emptied first and removed at the end; by default a temporary one")

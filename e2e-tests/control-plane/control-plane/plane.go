@@ -27,6 +27,7 @@ type options struct {
 	audit             bool
 	webhookClient     string
 	policies          string
+	featureGates      string
 	folder            string
 	port              int
 

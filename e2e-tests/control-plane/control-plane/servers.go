@@ -99,6 +99,9 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 	if !p.options.controllerManager {
 		args = append(args, "--disable-admission-plugins", "ServiceAccount")
 	}
+	if p.options.featureGates != "" {
+		args = append(args, "--feature-gates", p.options.featureGates)
+	}
 	var plugins []object
 	if p.options.webhookClient != "" {
 		plugin, err := webhookClientPlugin(p.folder, p.options.webhookClient)

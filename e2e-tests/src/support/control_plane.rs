@@ -43,6 +43,8 @@ pub struct Options {
     pub webhook_client: Option<String>,
     /// A folder with ValidatingAdmissionPolicies that the API server reads from files.
     pub policies: Option<PathBuf>,
+    /// Feature gates of the API server, such as `WatchList=false`.
+    pub feature_gates: String,
     /// The number of nodes on which Pods run. With nodes, the cluster has a scheduler, kube-proxy and a DNS server too,
     /// and needs root: see [`WholeCluster`](super::whole_cluster::WholeCluster).
     pub nodes: usize,
@@ -61,6 +63,7 @@ impl Default for Options {
             audit: true,
             webhook_client: None,
             policies: None,
+            feature_gates: String::new(),
             nodes: 0,
             proxy_mode: "nftables".to_owned(),
             images: Vec::new(),
@@ -130,6 +133,7 @@ impl ControlPlane {
             .arg(format!("-audit={}", options.audit))
             .args(options.webhook_client.iter().flat_map(|webhook| ["-webhook-client", webhook]))
             .args(options.policies.iter().flat_map(|folder| [OsStr::new("-policies"), folder.as_os_str()]))
+            .arg(format!("-feature-gates={}", options.feature_gates))
             .arg(format!("-nodes={}", options.nodes))
             .arg(format!("-proxy-mode={}", options.proxy_mode))
             .arg(format!(

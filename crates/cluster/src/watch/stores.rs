@@ -47,6 +47,9 @@ const WATCH_SECONDS: u32 = 50;
 const MAX_LIST_TIME: Duration = Duration::from_secs(10);
 /// How long after a list a kind is listed again because a namespace has room for objects that were left out.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
+/// How long a streaming list waits for its next object. An API server that does not know streaming lists never says where
+/// one ends.
+const STREAM_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 /// How long the start waits for a kind of evidence that can't be listed. Its look-ups fail then.
@@ -97,6 +100,8 @@ struct Inner {
     lists: Semaphore,
     lists_services: AtomicBool,
     on_each_node: AtomicBool,
+    /// Whether the API server lists objects as events of a watch, as far as it is known.
+    streams: AtomicBool,
     /// Whether all kinds were listed at the start.
     begun: AtomicBool,
     /// Is called with every Service and `IPAddress` that is new or has changed.
@@ -156,6 +161,7 @@ impl Stores {
             lists: Semaphore::new(LISTS),
             lists_services: AtomicBool::new(false),
             on_each_node: AtomicBool::new(false),
+            streams: AtomicBool::new(true),
             begun: AtomicBool::new(false),
             seen: Box::new(seen),
             changed: Box::new(changed),
@@ -378,8 +384,10 @@ impl Inner {
     }
 
     async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, lists: &mut Lists) -> Ended {
-        let config = watch_config().page_size(lists.page_objects);
         let mut list = if own_name(kind) == "Service" { None } else { self.lists.acquire().await.ok() };
+        let config = watch_config().page_size(lists.page_objects);
+        let mut stream = self.streams.load(Ordering::SeqCst).then(Stream::default);
+        let config = if stream.is_some() { config.streaming_lists() } else { config };
         let begin = tokio::time::Instant::now();
         let mut look_for_room = begin + LIST_AGAIN_AFTER;
         let mut events = pin!(watcher(api.clone(), config));
@@ -391,6 +399,7 @@ impl Inner {
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
+                () = tokio::time::sleep(STREAM_PATIENCE), if stream.as_ref().is_some_and(|stream| stream.begun) => None,
                 () = asks.notified() => return Ended::ListAgain,
                 () = tokio::time::sleep_until(begin + MAX_LIST_TIME), if list.is_some() => {
                     list = None;
@@ -402,6 +411,15 @@ impl Inner {
                         return Ended::ListAgain;
                     }
                     continue;
+                }
+            };
+            stream = match stream.map_or(Streamed::Complete, |stream| stream.next(event.as_ref())) {
+                Streamed::Complete => None,
+                Streamed::Partly(stream) => Some(stream),
+                Streamed::Failed(reason) => {
+                    tracing::debug!(api_version = kind.0, kind = kind.1, reason, "listed in pages from now on");
+                    self.streams.store(false, Ordering::SeqCst);
+                    return Ended::ListAgain;
                 }
             };
             if let Some(Ok(event)) = &event {
@@ -442,7 +460,10 @@ impl Inner {
                     self.delete(kind, &namespace, &object.metadata.name.unwrap_or_default());
                     self.set_synced(kind);
                 }
-                Some(Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))) if status.code == 404 => {
+                Some(Err(
+                    watcher::Error::InitialListFailed(kube::Error::Api(status))
+                    | watcher::Error::WatchStartFailed(kube::Error::Api(status)),
+                )) if status.code == 404 => {
                     self.set_absent(kind);
                     return Ended::Absent;
                 }
@@ -587,6 +608,44 @@ impl Inner {
             Snapshot::write(&self.snapshot).set_missing(&kind.0, &kind.1, missing);
         }
     }
+}
+
+/// A streaming list that is not complete: the API server sends it as the first events of a watch. The list then takes little
+/// memory, also that of large objects, and the API server reads nothing from etcd.
+///
+/// After anything unusual, all kinds are listed in pages from then on. An API server may refuse streaming lists, or ignore
+/// that one is requested. And a tenant can make every one break off, with an object that is too large for an event: the
+/// watcher alone would begin again for ever. An API server that is not available says nothing about streaming lists.
+#[derive(Default)]
+struct Stream {
+    begun: bool,
+}
+
+enum Streamed {
+    Complete,
+    Partly(Stream),
+    /// For this reason.
+    Failed(String),
+}
+
+impl Stream {
+    /// The state after this event of the watcher; `None` if there was none for a while.
+    fn next(self, event: Option<&watcher::Result<Event<PartialObject>>>) -> Streamed {
+        match event {
+            Some(Ok(Event::Init)) if self.begun => Streamed::Failed("a streaming list broke off".to_owned()),
+            Some(Ok(Event::Init)) => Streamed::Partly(Self { begun: true }),
+            Some(Ok(Event::InitDone)) => Streamed::Complete,
+            Some(Ok(_)) => Streamed::Partly(self),
+            Some(Err(watcher::Error::WatchStartFailed(error))) if !is_refusal(error) => Streamed::Partly(self),
+            Some(Err(error)) => Streamed::Failed(error_chain(error)),
+            None => Streamed::Failed("a streaming list did not end".to_owned()),
+        }
+    }
+}
+
+/// Whether the API server refuses the parameters of a request: with 422 if its streaming lists are turned off.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 422))
 }
 
 /// Is called with each event. It returns false to get no further events.

@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 
 use axum::body::Body;
@@ -19,15 +20,35 @@ use crate::reservations::ledger::{Ledger, NamespaceShare};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client of an API server that answers a request for this path, with its query, with this status and text. A watch
-/// stays open after the text.
+/// A client of an API server that refuses streaming lists, and answers any other request for this path, with its query,
+/// with this status and text. A watch stays open after the text.
 pub(crate) fn client(answer: impl Fn(&str, &str) -> (u16, String) + Clone + Send + Sync + 'static) -> Client {
+    api_server(move |path, query| {
+        if query.contains(STREAM) {
+            return refused_stream();
+        }
+        let (status, text) = answer(path, query);
+        (status, text, query.contains("watch=true"))
+    })
+}
+
+/// What only the query of a streaming list contains.
+const STREAM: &str = "sendInitialEvents=true";
+
+fn refused_stream() -> (u16, String, bool) {
+    let message = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+    (422, json!({"kind": "Status", "status": "Failure", "code": 422, "message": message}).to_string(), false)
+}
+
+/// As [`client`], of an API server that answers each request with this status and text, and then keeps the answer open or
+/// not.
+fn api_server(answer: impl Fn(&str, &str) -> (u16, String, bool) + Clone + Send + Sync + 'static) -> Client {
     let service = service_fn(move |request: Request<kube::client::Body>| {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-        let (status, text) = answer(path, query);
-        let stays_open = query.contains("watch=true") && status == 200;
+        let (status, text, stays_open) = answer(path, query);
         let text = stream::iter([Ok::<_, Infallible>(text)]);
-        let body = if stays_open { Body::from_stream(text.chain(stream::pending())) } else { Body::from_stream(text) };
+        let is_open = stays_open && status == 200;
+        let body = if is_open { Body::from_stream(text.chain(stream::pending())) } else { Body::from_stream(text) };
         async move { Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap()) }
     });
     Client::new(service, "default")
@@ -285,4 +306,95 @@ async fn listener_gets_every_event_from_the_beginning_of_a_list() {
     drop(shown);
     subscriptions.show(&node, &Event::Init);
     assert!(subscriptions.with(&node, |entry| entry.listener.is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_are_listed_in_pages_after_the_first_streaming_list_that_does_not_end() {
+    fn service(name: &str) -> Value {
+        let metadata = json!({"namespace": "shop", "name": name, "resourceVersion": "1"});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"type": "ClusterIP"}})
+    }
+    struct Case {
+        name: &'static str,
+        /// The answer to the nth streaming list, beginning with 0.
+        stream: fn(usize, &[Value]) -> (u16, String, bool),
+        /// What is listed in this way.
+        streamed: &'static [&'static str],
+        /// How many streaming lists and pages of two kinds are requested.
+        requests: (usize, usize),
+    }
+    fn events(objects: &[Value]) -> String {
+        objects.iter().map(|object| json!({"type": "ADDED", "object": object}).to_string() + "\n").collect()
+    }
+    fn end() -> String {
+        let metadata = json!({"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}});
+        let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
+        json!({"type": "BOOKMARK", "object": object}).to_string() + "\n"
+    }
+    let cases = [
+        Case {
+            name: "complete",
+            stream: |_, objects| (200, events(objects) + &end(), true),
+            streamed: &["a", "b"],
+            requests: (2, 0),
+        },
+        Case {
+            name: "not available at first",
+            stream: |nth, objects| {
+                if nth == 0 { (503, String::new(), false) } else { (200, events(objects) + &end(), true) }
+            },
+            streamed: &["a", "b"],
+            requests: (3, 0),
+        },
+        Case { name: "refused", stream: |_, _| refused_stream(), streamed: &[], requests: (1, 2) },
+        Case {
+            name: "not known, so without an end",
+            stream: |_, objects| (200, events(objects), true),
+            streamed: &["a", "gone"],
+            requests: (1, 2),
+        },
+        Case { name: "without any event", stream: |_, _| (200, String::new(), true), streamed: &[], requests: (1, 2) },
+        Case {
+            name: "broken off, as by a large object",
+            stream: |_, objects| (200, events(objects), false),
+            streamed: &["a", "gone"],
+            requests: (2, 2),
+        },
+        Case {
+            name: "ended by an error",
+            stream: |_, objects| {
+                let status = json!({"kind": "Status", "status": "Failure", "code": 410, "message": "too old"});
+                let error = json!({"type": "ERROR", "object": status}).to_string() + "\n";
+                (200, events(objects) + &error, true)
+            },
+            streamed: &["a", "gone"],
+            requests: (1, 2),
+        },
+    ];
+    for Case { name, stream, streamed, requests } in cases {
+        let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+        let counted = Arc::clone(&counts);
+        let client = api_server(move |path, query| {
+            let of_path = |names: &[&str]| -> Vec<Value> {
+                if path == "/api/v1/services" { names.iter().map(|name| service(name)).collect() } else { Vec::new() }
+            };
+            if query.contains(STREAM) {
+                stream(counted.0.fetch_add(1, Ordering::SeqCst), &of_path(streamed))
+            } else if query.contains("watch=true") {
+                (200, String::new(), true)
+            } else {
+                counted.1.fetch_add(1, Ordering::SeqCst);
+                (200, list(&of_path(&["a", "b"])), false)
+            }
+        });
+        let stores = stores(client, |_| ());
+        for kind in ["Service", "Namespace"] {
+            stores.watch_kinds([("v1".to_owned(), kind.to_owned())]);
+            assert!(timeout(PATIENCE, stores.completed()).await.is_ok(), "{name}: {kind} is not listed");
+        }
+        let services = stores.read_snapshot().services(None);
+        assert_eq!(services, ["a", "b"].map(|service| ServiceKey::new("shop", service)), "{name}");
+        let found = (counts.0.load(Ordering::SeqCst), counts.1.load(Ordering::SeqCst));
+        assert_eq!(found, requests, "{name}");
+    }
 }
