@@ -4,6 +4,7 @@
 pub mod journal;
 pub mod method;
 pub mod outcome;
+pub mod renumbering;
 pub mod seamless;
 pub mod step;
 pub mod temporary;

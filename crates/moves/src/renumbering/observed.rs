@@ -1,0 +1,59 @@
+//! What is observed of a cluster that is renumbered.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The ServiceCIDRs, by their names.
+    pub ranges: BTreeMap<String, ServiceRange>,
+    /// What API servers report whose flag differs from the present default ServiceCIDR.
+    pub other_flags: Vec<String>,
+    /// The Pods of API servers that show another flag than the new one.
+    pub old_flags: Vec<String>,
+    /// How many pools have addresses of the old and of the new ranges.
+    pub pools_with_old: usize,
+    pub pools_with_new: usize,
+    /// In the order of the record.
+    pub swaps: Vec<SwapState>,
+    pub has_trigger: bool,
+    /// The Services that have addresses of the old and of the new ranges, without those of swaps and temporary ones.
+    pub left_old: Vec<String>,
+    pub left_new: Vec<String>,
+    /// What still uses the old addresses.
+    pub users_of_old: Vec<String>,
+    /// Whether this run of the command has moved the Services, and has replaced the default ServiceCIDR.
+    pub has_moved: bool,
+    pub has_tried: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceRange {
+    pub cidrs: Vec<IpNet>,
+    pub is_being_deleted: bool,
+    /// Whether every API server has had the time to compare it with its flag.
+    pub is_settled: bool,
+}
+
+/// Where a Service of a swap is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Held {
+    #[default]
+    Absent,
+    Old,
+    New,
+    /// It has other addresses, or another client has created an object with the name of the alias.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SwapState {
+    pub service: Held,
+    pub alias: Held,
+    /// Whether the copied EndpointSlices equal those of the Service.
+    pub has_equal_copies: bool,
+    pub has_copies: bool,
+    /// Whether the control plane lists ready endpoints of the alias, as far as there are any.
+    pub has_own_endpoints: bool,
+}

@@ -1,0 +1,308 @@
+//! The record of a renumbering.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::change::Change;
+use crate::temporary::{MANAGED_BY, Role};
+use clusterip_core::annotations::TEMPORARY_LABEL;
+
+/// The name of the ConfigMap with the record, in the namespace of the server.
+pub const RECORD: &str = "clusterip-renumbering";
+/// The ServiceCIDR that covers the old ranges when the default one does not any more.
+pub const OLD_RANGES: &str = "clusterip-old";
+/// The ServiceCIDR that covers the new ranges until the default one does.
+pub const NEW_RANGES: &str = "clusterip-new";
+/// The ServiceCIDR that the API server creates from its flag.
+pub const DEFAULT_RANGES: &str = "kubernetes";
+/// The label of aliases. The control plane copies it to the EndpointSlices that it lists for them.
+pub const ALIAS_LABEL: &str = "clusterip-policy/alias";
+/// The label of EndpointSlices with the program that writes them, and its value on the copies.
+pub const SLICE_WRITER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+pub const SLICE_WRITER: &str = "clusterip-policy.io";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// Services get addresses of the new ranges.
+    Moving,
+    /// The API servers are restarted.
+    Moved,
+    /// `default/kubernetes` and the DNS Service get addresses of the new ranges, and aliases hold the old ones.
+    Switching,
+    /// Pods and kubelets that know old addresses are restarted.
+    Switched,
+    /// The aliases and the old ranges are removed.
+    Finishing,
+    /// Services get addresses of the old ranges back.
+    RollingBack,
+}
+
+impl Phase {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Moving => "moving",
+            Self::Moved => "moved",
+            Self::Switching => "switching",
+            Self::Switched => "switched",
+            Self::Finishing => "finishing",
+            Self::RollingBack => "rolling back",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    pub change: Change,
+    /// The ranges of the API server's flag before the change, the primary one first.
+    pub ranges: Vec<IpNet>,
+    pub phase: Phase,
+    /// The Services whose old addresses aliases hold.
+    #[serde(default)]
+    pub swaps: Vec<Swap>,
+    /// When the switch ended, in seconds since 1970. Pods that are older know old addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switched_at: Option<i64>,
+    /// When all kubelets were first seen to give Pods the new DNS address. Pods that are older may know the old one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelets_at: Option<i64>,
+}
+
+impl Record {
+    pub fn new(change: Change, ranges: Vec<IpNet>) -> Self {
+        Self { change, ranges, phase: Phase::Moving, swaps: Vec::new(), switched_at: None, kubelets_at: None }
+    }
+
+    /// The ranges of the API server's flag after the change.
+    pub fn new_ranges(&self) -> Vec<IpNet> {
+        self.change.applied(&self.ranges)
+    }
+}
+
+/// A Service that is deleted and created again with new addresses, and the alias that takes its old ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Swap {
+    pub namespace: String,
+    pub name: String,
+    pub old: Vec<IpAddr>,
+    pub new: Vec<IpAddr>,
+    /// What is created.
+    pub service: Value,
+    pub alias: Value,
+}
+
+impl Swap {
+    /// The swap of a Service as it is stored; `None` if it has no address that changes. An error if it can't be created
+    /// again as it is.
+    pub fn of(service: &Value, change: &Change) -> Result<Option<Self>, String> {
+        let old = clusterip_core::service::addresses(service);
+        if !old.iter().any(|address| change.is_old(*address)) {
+            return Ok(None);
+        }
+        let text = |path: &str| service.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let has = |path: &str| service.pointer(path).and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+        if has("/metadata/finalizers") {
+            return Err(format!("Service {namespace}/{name} has a finalizer, which delays its deletion: remove it"));
+        }
+        if !matches!(text("/spec/type").as_str(), "" | "ClusterIP") {
+            return Err(format!("Service {namespace}/{name} is not of type ClusterIP: change its type"));
+        }
+        let new = old.iter().map(|address| change.address(*address));
+        let new = new.collect::<Option<Vec<IpAddr>>>();
+        let new = new.ok_or_else(|| format!("the new range has no address for Service {namespace}/{name}"))?;
+        let changed: Vec<IpAddr> = old.iter().copied().filter(|address| change.is_old(*address)).collect();
+        let alias = alias(&namespace, &name, service, &changed);
+        let created = created(service, &new);
+        Ok(Some(Self { namespace, name, old: changed, new, service: created, alias }))
+    }
+
+    pub fn alias_name(&self) -> String {
+        alias_name(&self.name)
+    }
+
+    /// Whether the control plane lists the endpoints of the alias: it has a selector. Otherwise they are copied.
+    pub fn has_selector(&self) -> bool {
+        self.alias.pointer("/spec/selector").and_then(Value::as_object).is_some_and(|selector| !selector.is_empty())
+    }
+
+    /// The EndpointSlice of the alias that has the endpoints of one of the Service.
+    pub fn copied(&self, slice: &Value) -> Value {
+        let name = slice.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let alias = self.alias_name();
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": format!("clusterip-copy-{name}"), "namespace": self.namespace,
+                "labels": {
+                    "kubernetes.io/service-name": alias, ALIAS_LABEL: self.name,
+                    SLICE_WRITER_LABEL: SLICE_WRITER,
+                },
+            },
+            "addressType": slice.get("addressType"), "endpoints": slice.get("endpoints"), "ports": slice.get("ports"),
+        })
+    }
+}
+
+pub fn alias_name(service: &str) -> String {
+    format!("clusterip-alias-{service}")
+}
+
+/// What is created in place of a Service, with these addresses.
+fn created(service: &Value, addresses: &[IpAddr]) -> Value {
+    let part = |path: &str| service.pointer(path).cloned();
+    let mut metadata = Map::new();
+    for field in ["name", "namespace", "labels", "annotations", "ownerReferences"] {
+        metadata.extend(part(&format!("/metadata/{field}")).map(|value| (field.to_owned(), value)));
+    }
+    let mut spec = part("/spec").unwrap_or_else(|| json!({}));
+    spec["clusterIP"] = json!(addresses.first());
+    spec["clusterIPs"] = json!(addresses);
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+}
+
+fn alias(namespace: &str, name: &str, service: &Value, addresses: &[IpAddr]) -> Value {
+    let families: Vec<&str> = addresses.iter().map(|it| if it.is_ipv4() { "IPv4" } else { "IPv6" }).collect();
+    let policy = if addresses.len() > 1 { "RequireDualStack" } else { "SingleStack" };
+    let mut spec = json!({
+        "type": "ClusterIP", "clusterIP": addresses.first(), "clusterIPs": addresses,
+        "ipFamilies": families, "ipFamilyPolicy": policy,
+    });
+    for field in ["ports", "selector", "sessionAffinity", "sessionAffinityConfig", "internalTrafficPolicy"] {
+        if let Some(value) = service.get("spec").and_then(|spec| spec.get(field)) {
+            spec[field] = value.clone();
+        }
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": alias_name(name), "namespace": namespace,
+            "labels": {ALIAS_LABEL: name, "app.kubernetes.io/managed-by": MANAGED_BY},
+        },
+        "spec": spec,
+    })
+}
+
+/// The Service whose creation makes kube-proxy wait until a swap is complete. It has no endpoints.
+pub fn trigger(server_namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": Role::Trigger.name(RECORD), "namespace": server_namespace,
+            "labels": {TEMPORARY_LABEL: Role::Trigger.as_str(), "app.kubernetes.io/managed-by": MANAGED_BY},
+        },
+        "spec": {"ports": [{"port": 80}]},
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn change(pairs: &[(&str, &str)]) -> Change {
+        let nets = |at: fn(&(&str, &str)) -> String| -> Vec<IpNet> {
+            pairs.iter().map(|pair| at(pair).parse().unwrap()).collect()
+        };
+        Change::new(&nets(|pair| pair.0.to_owned()), &nets(|pair| pair.1.to_owned())).unwrap()
+    }
+
+    fn dns() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": "kube-dns", "namespace": "kube-system", "uid": "u", "resourceVersion": "7",
+                "labels": {"k8s-app": "kube-dns"}, "annotations": {"a": "b"},
+            },
+            "spec": {
+                "type": "ClusterIP", "clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10", "fd00::a"],
+                "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack", "sessionAffinity": "None",
+                "selector": {"k8s-app": "kube-dns"}, "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
+            },
+            "status": {"loadBalancer": {}},
+        })
+    }
+
+    #[test]
+    fn service_is_created_with_new_addresses_and_its_alias_with_the_ones_that_change() {
+        let swap = Swap::of(&dns(), &change(&[("10.96.0.0/16", "10.100.0.0/16")])).unwrap().unwrap();
+        let mut service = dns();
+        service["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|field, _| !matches!(field.as_str(), "uid" | "resourceVersion"));
+        service.as_object_mut().unwrap().remove("status");
+        service["spec"]["clusterIP"] = json!("10.100.0.10");
+        service["spec"]["clusterIPs"] = json!(["10.100.0.10", "fd00::a"]);
+        let alias = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": "clusterip-alias-kube-dns", "namespace": "kube-system",
+                "labels": {"clusterip-policy/alias": "kube-dns", "app.kubernetes.io/managed-by": "clusterip"},
+            },
+            "spec": {
+                "type": "ClusterIP", "clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10"], "ipFamilies": ["IPv4"],
+                "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "selector": {"k8s-app": "kube-dns"},
+                "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
+            },
+        });
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let expected = Swap {
+            namespace: "kube-system".to_owned(),
+            name: "kube-dns".to_owned(),
+            old: vec![address("10.96.0.10")],
+            new: vec![address("10.100.0.10"), address("fd00::a")],
+            service,
+            alias,
+        };
+        assert_eq!(swap, expected);
+        assert!(swap.has_selector());
+        // A record is read as it was written.
+        let mut record = Record::new(change(&[("10.96.0.0/16", "10.100.0.0/16")]), Vec::new());
+        record.swaps = vec![swap];
+        assert_eq!(serde_json::from_str::<Record>(&serde_json::to_string(&record).unwrap()).unwrap(), record);
+    }
+
+    #[test]
+    fn service_that_can_not_be_created_again_as_it_is_is_refused() {
+        struct Case {
+            name: &'static str,
+            path: &'static str,
+            value: Value,
+            expected: &'static str,
+        }
+        let case = |name, path, value, expected| Case { name, path, value, expected };
+        let cases = [
+            case(
+                "a finalizer",
+                "/metadata",
+                json!({"namespace": "a", "name": "b", "finalizers": ["c"]}),
+                "Service a/b has a finalizer, which delays its deletion: remove it",
+            ),
+            case(
+                "node ports",
+                "/spec/type",
+                json!("NodePort"),
+                "Service kube-system/kube-dns is not of type ClusterIP: change its type",
+            ),
+            case(
+                "an address too far",
+                "/spec/clusterIPs",
+                json!(["10.96.9.10"]),
+                "the new range has no address for Service kube-system/kube-dns",
+            ),
+        ];
+        for Case { name, path, value, expected } in cases {
+            let mut service = dns();
+            *service.pointer_mut(path).unwrap() = value;
+            let swap = Swap::of(&service, &change(&[("10.96.0.0/16", "10.100.0.0/24")]));
+            assert_eq!(swap, Err(expected.to_owned()), "{name}");
+        }
+        assert_eq!(Swap::of(&dns(), &change(&[("10.9.0.0/16", "10.100.0.0/24")])), Ok(None), "another range");
+    }
+}

@@ -1,0 +1,276 @@
+//! Decides the next step of a renumbering.
+
+use ipnet::IpNet;
+
+use super::observed::{Held, Observed, ServiceRange, SwapState};
+use super::record::{DEFAULT_RANGES, NEW_RANGES, OLD_RANGES, Phase, Record};
+
+/// What a command wants to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Goal {
+    Begin,
+    Switch,
+    Finish {
+        /// Although something still uses the old addresses.
+        force: bool,
+    },
+    Rollback,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    Forward,
+    Back,
+}
+
+/// A request of a step. Carrying it out twice is the same as once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    CreateTrigger,
+    /// kube-proxy has programmed the trigger, and waits before it programs further changes.
+    Pause,
+    /// Deletes the Service of the swap with this number, if it still is the one with the old addresses.
+    Delete(usize),
+    CreateAlias(usize),
+    Create(usize),
+    DeleteTrigger,
+    /// Makes the copied EndpointSlices equal to those of the Service.
+    Copy(usize),
+    DeleteCopies(usize),
+    DeleteAlias(usize),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    CreateRanges(&'static str, Vec<IpNet>),
+    DeleteRanges(&'static str),
+    SetPools(Direction),
+    Move(Direction),
+    /// Stores the phase. The swaps are recorded with [`Phase::Switching`].
+    Enter(Phase),
+    Send(Vec<Request>),
+    DeleteRecord,
+    /// The cluster does something, for this reason.
+    Wait(String),
+    /// A person must do something first.
+    Stop(String),
+    Done(String),
+}
+
+pub fn next(goal: Goal, record: &Record, observed: &Observed) -> Step {
+    match (goal, record.phase) {
+        (Goal::Begin, Phase::Moving | Phase::Moved) => begin(record, observed),
+        (Goal::Switch, Phase::Moved) => may_switch(record, observed),
+        (Goal::Switch, Phase::Switching) => switch(record, observed),
+        (Goal::Switch, Phase::Switched) => {
+            Step::Done("the switch is done: restart kubelets and Pods, then run clusterip renumber finish".to_owned())
+        }
+        (Goal::Finish { force }, Phase::Switched) => may_finish(observed, force),
+        (Goal::Finish { .. }, Phase::Finishing) => finish(record, observed),
+        (Goal::Rollback, Phase::Moving | Phase::Moved) => {
+            confirmed(&record.ranges, record, observed).unwrap_or(Step::Enter(Phase::RollingBack))
+        }
+        (Goal::Rollback, Phase::RollingBack) => roll_back(record, observed),
+        (_, phase) => Step::Stop(refusal(goal, phase)),
+    }
+}
+
+fn refusal(goal: Goal, phase: Phase) -> String {
+    let next = match phase {
+        Phase::Moving => "clusterip renumber begin continues",
+        Phase::Moved => "clusterip renumber switch is next",
+        Phase::Switching => "clusterip renumber switch continues",
+        Phase::Switched => "clusterip renumber finish is next",
+        Phase::Finishing => "clusterip renumber finish continues",
+        Phase::RollingBack => "clusterip renumber rollback continues",
+    };
+    match goal {
+        Goal::Rollback => format!("the API servers run with the new range, so there is no way back: {next}"),
+        _ => format!("the renumbering is in the phase {}: {next}", phase.as_str()),
+    }
+}
+
+/// The step until ServiceCIDRs beside the default one cover all addresses; `None` if they do. From then on, nothing
+/// depends on the default one.
+fn covered(record: &Record, observed: &Observed) -> Option<Step> {
+    let old: Vec<IpNet> = record.change.0.iter().map(|pair| pair.from).collect();
+    let new: Vec<IpNet> = record.change.0.iter().map(|pair| pair.to).collect();
+    for (name, cidrs) in [(OLD_RANGES, old), (NEW_RANGES, new)] {
+        match observed.ranges.get(name) {
+            None => return Some(Step::CreateRanges(name, cidrs)),
+            Some(found) if found.is_being_deleted => {
+                return Some(Step::Wait(format!("ServiceCIDR {name} is being deleted")));
+            }
+            Some(found) if found.cidrs != cidrs => {
+                return Some(Step::Stop(format!("ServiceCIDR {name} has other ranges: delete it")));
+            }
+            Some(_) => {}
+        }
+    }
+    None
+}
+
+fn begin(record: &Record, observed: &Observed) -> Step {
+    if let Some(step) = covered(record, observed) {
+        return step;
+    }
+    if observed.pools_with_old > 0 {
+        return Step::SetPools(Direction::Forward);
+    }
+    if !observed.has_moved {
+        return Step::Move(Direction::Forward);
+    }
+    if record.phase == Phase::Moving {
+        return Step::Enter(Phase::Moved);
+    }
+    Step::Done(
+        "the Services have moved: restart the API servers with the new range, then run clusterip renumber switch"
+            .into(),
+    )
+}
+
+/// The step until it is certain that all API servers run with a flag of these ranges; `None` if it is certain.
+///
+/// An API server does not show its flag. But one of them creates the default ServiceCIDR again from its flag when that is
+/// deleted, and the others report if their flags differ from it.
+fn confirmed(wanted: &[IpNet], record: &Record, observed: &Observed) -> Option<Step> {
+    let default = observed.ranges.get(DEFAULT_RANGES);
+    let Some(ServiceRange { cidrs, is_being_deleted: false, is_settled }) = default else {
+        return Some(Step::Wait("the API server creates the default ServiceCIDR again".to_owned()));
+    };
+    let is_wanted = cidrs == wanted;
+    let shown = |ranges: &[IpNet]| ranges.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
+    if is_wanted && observed.other_flags.is_empty() {
+        return (!is_settled)
+            .then(|| Step::Wait("the API servers compare the default ServiceCIDR with their flags".into()));
+    }
+    if !observed.has_tried {
+        return Some(covered(record, observed).unwrap_or(Step::DeleteRanges(DEFAULT_RANGES)));
+    }
+    let why = match observed.other_flags.first() {
+        Some(flag) if is_wanted => flag.clone(),
+        _ => format!("the flag of one is {}", shown(cidrs)),
+    };
+    Some(Step::Stop(format!(
+        "not all API servers run with --service-cluster-ip-range={} ({why}): restart each of them with it, and try again",
+        shown(wanted)
+    )))
+}
+
+fn may_switch(record: &Record, observed: &Observed) -> Step {
+    if let Some(server) = observed.old_flags.first() {
+        let more = match observed.old_flags.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        return Step::Stop(format!(
+            "{server} runs with another --service-cluster-ip-range{more}: restart it with the new one"
+        ));
+    }
+    // What has no range would lose its addresses at the end.
+    covered(record, observed)
+        .or_else(|| confirmed(&record.new_ranges(), record, observed))
+        .unwrap_or(Step::Enter(Phase::Switching))
+}
+
+fn switch(record: &Record, observed: &Observed) -> Step {
+    let swaps = record.swaps.iter().zip(&observed.swaps).enumerate();
+    for (at, (swap, state)) in swaps {
+        let name = format!("Service {}/{}", swap.namespace, swap.name);
+        if let Some(step) = swap_step(at, swap.has_selector(), state, &name, &swap.alias_name()) {
+            return step;
+        }
+    }
+    if observed.has_trigger {
+        return Step::Send(vec![Request::DeleteTrigger]);
+    }
+    // Without a server, the API server has picked old addresses for some new Services.
+    if !observed.left_old.is_empty() && !observed.has_moved {
+        return Step::Move(Direction::Forward);
+    }
+    Step::Enter(Phase::Switched)
+}
+
+/// The next step of a swap; `None` if the swap is done.
+fn swap_step(at: usize, has_selector: bool, state: &SwapState, name: &str, alias: &str) -> Option<Step> {
+    use Request::{Copy, Create, CreateAlias, CreateTrigger, Delete, DeleteCopies, DeleteTrigger, Pause};
+    let send = |requests: &[Request]| Some(Step::Send(requests.to_vec()));
+    match (state.service, state.alias) {
+        (_, Held::Other | Held::New) => Some(Step::Stop(format!("{alias} is not the alias of {name}: delete it"))),
+        (Held::Old, _) if !state.has_equal_copies => send(&[Copy(at)]),
+        (Held::Old, _) => send(&[CreateTrigger, Pause, Delete(at), CreateAlias(at), Create(at), DeleteTrigger]),
+        (_, Held::Absent) if state.service == Held::Absent => send(&[CreateAlias(at), Create(at)]),
+        (_, Held::Absent) => send(&[CreateAlias(at)]),
+        (Held::Absent, _) => send(&[Create(at)]),
+        (_, Held::Old) if !has_selector => (!state.has_equal_copies).then(|| Step::Send(vec![Copy(at)])),
+        (_, Held::Old) if !state.has_copies => None,
+        (_, Held::Old) if state.has_own_endpoints => send(&[DeleteCopies(at)]),
+        (_, Held::Old) => Some(Step::Wait(format!("the control plane lists the endpoints of {alias}"))),
+    }
+}
+
+fn may_finish(observed: &Observed, force: bool) -> Step {
+    if !observed.left_old.is_empty() && !observed.has_moved {
+        return Step::Move(Direction::Forward);
+    }
+    let left = observed.left_old.iter().map(|service| format!("{service} has an address of the old range"));
+    let users: Vec<String> = left.chain(observed.users_of_old.iter().cloned()).collect();
+    if users.is_empty() || force {
+        return Step::Enter(Phase::Finishing);
+    }
+    Step::Stop(format!(
+        "the old addresses are in use:\n  {}\nrestart these, or use --force, which cuts them off",
+        users.join("\n  ")
+    ))
+}
+
+fn finish(record: &Record, observed: &Observed) -> Step {
+    // From now on, no Service gets an address of the old ranges.
+    if observed.ranges.get(OLD_RANGES).is_some_and(|found| !found.is_being_deleted) {
+        return Step::DeleteRanges(OLD_RANGES);
+    }
+    let swaps = record.swaps.iter().zip(&observed.swaps).enumerate();
+    for (at, (_, state)) in swaps {
+        if state.has_copies {
+            return Step::Send(vec![Request::DeleteAlias(at), Request::DeleteCopies(at)]);
+        }
+        if state.alias == Held::Old {
+            return Step::Send(vec![Request::DeleteAlias(at)]);
+        }
+    }
+    match observed.ranges.get(NEW_RANGES) {
+        Some(found) if !found.is_being_deleted => return Step::DeleteRanges(NEW_RANGES),
+        Some(_) => return Step::Wait(format!("ServiceCIDR {NEW_RANGES} is being deleted")),
+        None => {}
+    }
+    if observed.ranges.contains_key(OLD_RANGES) && observed.left_old.is_empty() {
+        return Step::Wait(format!("ServiceCIDR {OLD_RANGES} is being deleted"));
+    }
+    Step::DeleteRecord
+}
+
+fn roll_back(record: &Record, observed: &Observed) -> Step {
+    if let Some(step) = confirmed(&record.ranges, record, observed) {
+        return step;
+    }
+    if observed.pools_with_new > 0 {
+        return Step::SetPools(Direction::Back);
+    }
+    if !observed.has_moved {
+        return Step::Move(Direction::Back);
+    }
+    if !observed.left_new.is_empty() && observed.ranges.contains_key(NEW_RANGES) {
+        return Step::Stop(format!(
+            "Services have addresses of the new range: {}: give them addresses of the old one, and try again",
+            observed.left_new.join(", ")
+        ));
+    }
+    for name in [NEW_RANGES, OLD_RANGES] {
+        match observed.ranges.get(name) {
+            Some(found) if !found.is_being_deleted => return Step::DeleteRanges(name),
+            Some(_) => return Step::Wait(format!("ServiceCIDR {name} is being deleted")),
+            None => {}
+        }
+    }
+    Step::DeleteRecord
+}

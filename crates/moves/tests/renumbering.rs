@@ -1,0 +1,477 @@
+//! Explores all orders in which the requests of a renumbering, its deaths, the API servers and the administrator can act,
+//! on a model of a cluster. The exploration also finds the faults that are put into the steps on purpose.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use clusterip_moves::renumbering::change::Change;
+use clusterip_moves::renumbering::observed::{Held, Observed, ServiceRange, SwapState};
+use clusterip_moves::renumbering::record::{DEFAULT_RANGES, NEW_RANGES, OLD_RANGES, Phase, Record, Swap};
+use clusterip_moves::renumbering::step::{self, Direction, Goal, Request, Step};
+use ipnet::IpNet;
+use serde_json::json;
+
+/// `default/kubernetes`, and the Service of DNS, which has a selector.
+const SWAPS: usize = 2;
+const API_SERVERS: usize = 2;
+const GOALS: [Goal; 5] =
+    [Goal::Begin, Goal::Switch, Goal::Finish { force: false }, Goal::Finish { force: true }, Goal::Rollback];
+
+type Next = fn(Goal, &Record, &Observed) -> Step;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Range {
+    Absent,
+    Present { is_new: bool, is_being_deleted: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    service: Held,
+    alias: Held,
+    copies: bool,
+}
+
+/// The command that runs, and what it remembers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Running {
+    goal: Goal,
+    requests: Vec<Request>,
+    has_moved: bool,
+    has_tried: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    /// `None` before the first and after the last command.
+    phase: Option<Phase>,
+    has_swaps: bool,
+    default: Range,
+    old: Range,
+    new: Range,
+    /// Whether each API server has compared the default ServiceCIDR with its flag, and one reports a difference.
+    is_settled: bool,
+    differs: bool,
+    /// Whether each API server runs with the new flag.
+    flags: [bool; API_SERVERS],
+    pools_are_new: bool,
+    shop_is_new: bool,
+    places: [Place; SWAPS],
+    trigger: bool,
+    users_of_old: bool,
+    running: Option<Running>,
+    /// A renumbering has begun.
+    has_begun: bool,
+}
+
+fn nets(range: &str) -> Vec<IpNet> {
+    vec![range.parse().unwrap()]
+}
+
+fn record(phase: Phase, has_swaps: bool) -> Record {
+    let change = Change::new(&nets("10.96.0.0/24"), &nets("10.100.0.0/24")).unwrap();
+    let service = |namespace: &str, name: &str, address: &str, selector| {
+        let service = json!({"metadata": {"namespace": namespace, "name": name},
+            "spec": {"clusterIP": address, "selector": selector, "ports": [{"port": 53}]}});
+        Swap::of(&service, &change).unwrap().unwrap()
+    };
+    let swaps = vec![
+        service("default", "kubernetes", "10.96.0.1", json!({})),
+        service("kube-system", "kube-dns", "10.96.0.10", json!({"k8s-app": "kube-dns"})),
+    ];
+    let mut record = Record::new(change, nets("10.96.0.0/24"));
+    record.phase = phase;
+    record.swaps = if has_swaps { swaps } else { Vec::new() };
+    record
+}
+
+impl World {
+    fn new() -> Self {
+        let place = Place { service: Held::Old, alias: Held::Absent, copies: false };
+        Self {
+            phase: None,
+            has_swaps: false,
+            default: Range::Present { is_new: false, is_being_deleted: false },
+            old: Range::Absent,
+            new: Range::Absent,
+            is_settled: true,
+            differs: false,
+            flags: [false; API_SERVERS],
+            pools_are_new: false,
+            shop_is_new: false,
+            places: [place; SWAPS],
+            trigger: false,
+            users_of_old: true,
+            running: None,
+            has_begun: false,
+        }
+    }
+
+    fn observed(&self, running: &Running) -> Observed {
+        let mut ranges = BTreeMap::new();
+        for (name, range) in [(DEFAULT_RANGES, self.default), (OLD_RANGES, self.old), (NEW_RANGES, self.new)] {
+            if let Range::Present { is_new, is_being_deleted } = range {
+                let cidrs = nets(if is_new { "10.100.0.0/24" } else { "10.96.0.0/24" });
+                ranges.insert(name.to_owned(), ServiceRange { cidrs, is_being_deleted, is_settled: self.is_settled });
+            }
+        }
+        let list = |is_there: bool, what: &str| if is_there { vec![what.to_owned()] } else { Vec::new() };
+        Observed {
+            ranges,
+            other_flags: list(self.differs, "another flag"),
+            old_flags: Vec::new(),
+            pools_with_old: usize::from(!self.pools_are_new),
+            pools_with_new: usize::from(self.pools_are_new),
+            swaps: if self.has_swaps { self.states() } else { Vec::new() },
+            has_trigger: self.trigger,
+            left_old: list(!self.shop_is_new, "Service shop/web"),
+            left_new: list(self.shop_is_new, "Service shop/web"),
+            users_of_old: list(self.users_of_old, "Pod shop/client"),
+            has_moved: running.has_moved,
+            has_tried: running.has_tried,
+        }
+    }
+
+    fn states(&self) -> Vec<SwapState> {
+        let state = |(at, place): (usize, &Place)| SwapState {
+            service: place.service,
+            alias: place.alias,
+            has_equal_copies: place.copies,
+            has_copies: place.copies,
+            // The control plane lists the endpoints of an alias with a selector soon.
+            has_own_endpoints: at == 1 && place.alias == Held::Old,
+        };
+        self.places.iter().enumerate().map(state).collect()
+    }
+
+    fn range(&mut self, name: &str) -> &mut Range {
+        match name {
+            DEFAULT_RANGES => &mut self.default,
+            OLD_RANGES => &mut self.old,
+            _ => &mut self.new,
+        }
+    }
+
+    /// The range of the default ServiceCIDR has changed: the API servers compare it again.
+    fn forget_comparison(&mut self) {
+        (self.is_settled, self.differs) = (false, false);
+    }
+
+    fn send(&mut self, request: Request) {
+        match request {
+            Request::Pause => {}
+            Request::CreateTrigger => self.trigger = true,
+            Request::DeleteTrigger => self.trigger = false,
+            Request::Delete(at) if self.places[at].service == Held::Old => self.places[at].service = Held::Absent,
+            Request::Delete(_) => {}
+            Request::Create(at) if self.places[at].service == Held::Absent => self.places[at].service = Held::New,
+            Request::Create(_) => {}
+            // The API server refuses an address that another Service has.
+            Request::CreateAlias(at) if self.places[at].service != Held::Old => self.places[at].alias = Held::Old,
+            Request::CreateAlias(_) => {}
+            Request::Copy(at) => self.places[at].copies = true,
+            Request::DeleteCopies(at) => self.places[at].copies = false,
+            Request::DeleteAlias(at) => self.places[at].alias = Held::Absent,
+        }
+    }
+
+    /// All states that follow.
+    fn following(&self, next: Next) -> Vec<Self> {
+        let mut all = Vec::new();
+        match &self.running {
+            Some(running) => {
+                all.extend(self.after_step(running, next));
+                // The command is killed.
+                all.push(Self { running: None, ..self.clone() });
+            }
+            None => {
+                for goal in GOALS {
+                    let running = Running { goal, requests: Vec::new(), has_moved: false, has_tried: false };
+                    if self.phase.is_some() {
+                        all.push(Self { running: Some(running), ..self.clone() });
+                    } else if goal == Goal::Begin && !self.has_begun {
+                        let phase = Some(Phase::Moving);
+                        all.push(Self { phase, running: Some(running), has_begun: true, ..self.clone() });
+                    }
+                }
+            }
+        }
+        all.extend(self.after_the_cluster());
+        all
+    }
+
+    fn after_step(&self, running: &Running, next: Next) -> Option<Self> {
+        let mut world = self.clone();
+        let mut running = running.clone();
+        let Some(phase) = self.phase else { return Some(Self { running: None, ..world }) };
+        if !running.requests.is_empty() {
+            world.send(running.requests.remove(0));
+            world.running = Some(running);
+            return Some(world);
+        }
+        let observed = self.observed(&running);
+        match next(running.goal, &record(phase, self.has_swaps), &observed) {
+            Step::CreateRanges(name, cidrs) => {
+                let is_new = cidrs == nets("10.100.0.0/24");
+                *world.range(name) = Range::Present { is_new, is_being_deleted: false };
+            }
+            Step::DeleteRanges(name) => {
+                running.has_tried |= name == DEFAULT_RANGES;
+                if let Range::Present { is_being_deleted, .. } = world.range(name) {
+                    *is_being_deleted = true;
+                }
+            }
+            Step::SetPools(direction) => world.pools_are_new = direction == Direction::Forward,
+            Step::Move(direction) => {
+                world.shop_is_new = direction == Direction::Forward;
+                running.has_moved = true;
+            }
+            Step::Enter(phase) => {
+                world.phase = Some(phase);
+                world.has_swaps |= phase == Phase::Switching;
+                running.has_moved &= phase != Phase::Switching;
+            }
+            Step::Send(requests) => running.requests = requests,
+            Step::DeleteRecord => world.phase = None,
+            Step::Wait(_) => return None,
+            Step::Stop(_) | Step::Done(_) => return Some(Self { running: None, ..world }),
+        }
+        world.running = Some(running);
+        Some(world)
+    }
+
+    /// What the API servers, the controller manager and the administrator do.
+    fn after_the_cluster(&self) -> Vec<Self> {
+        let mut all = Vec::new();
+        // A range that is being deleted goes when others cover its addresses, or nobody has one.
+        for name in [DEFAULT_RANGES, OLD_RANGES, NEW_RANGES] {
+            let mut world = self.clone();
+            if let Range::Present { is_being_deleted: true, is_new } = *world.range(name)
+                && (self.is_covered(is_new, Some(name)) || !self.is_used(is_new))
+            {
+                *world.range(name) = Range::Absent;
+                all.push(world);
+            }
+        }
+        for flag in self.flags {
+            if self.default == Range::Absent {
+                let mut world = self.clone();
+                world.default = Range::Present { is_new: flag, is_being_deleted: false };
+                world.forget_comparison();
+                all.push(world);
+            }
+            if self.places[0].service == Held::Absent {
+                let held = if flag { Held::New } else { Held::Old };
+                if held == Held::New || self.places[0].alias == Held::Absent {
+                    let mut world = self.clone();
+                    world.places[0].service = held;
+                    all.push(world);
+                }
+            }
+        }
+        if let Range::Present { is_new, is_being_deleted: false } = self.default
+            && !self.is_settled
+        {
+            let differs = self.flags.iter().any(|flag| *flag != is_new);
+            all.push(Self { is_settled: true, differs, ..self.clone() });
+        }
+        // The administrator restarts an API server. After the switch, nobody sets a flag back.
+        for at in 0..API_SERVERS {
+            let is_before = matches!(self.phase, Some(Phase::Moving | Phase::Moved | Phase::RollingBack));
+            let may = if self.flags[at] { is_before } else { self.phase.is_some() };
+            if may && self.running.is_none() {
+                let mut world = self.clone();
+                world.flags[at] = !world.flags[at];
+                // The process that has started compares its flag at once.
+                if let Range::Present { is_new, .. } = world.default {
+                    world.differs |= world.flags[at] != is_new;
+                }
+                all.push(world);
+            }
+        }
+        if self.users_of_old && self.phase == Some(Phase::Switched) {
+            all.push(Self { users_of_old: false, ..self.clone() });
+        }
+        all
+    }
+
+    fn is_covered(&self, is_new: bool, without: Option<&str>) -> bool {
+        let ranges = [(DEFAULT_RANGES, self.default), (OLD_RANGES, self.old), (NEW_RANGES, self.new)];
+        let others = ranges.into_iter().filter(|(name, _)| Some(*name) != without);
+        others.into_iter().any(|(_, range)| range == Range::Present { is_new, is_being_deleted: false })
+    }
+
+    fn is_used(&self, is_new: bool) -> bool {
+        let held = if is_new { Held::New } else { Held::Old };
+        self.shop_is_new == is_new || self.places.iter().any(|place| place.service == held || place.alias == held)
+    }
+
+    /// What must never be, between two requests.
+    fn wrong(&self) -> Option<&'static str> {
+        let is_ending = matches!(self.phase, Some(Phase::Finishing) | None);
+        let swapped = |place: &&Place| place.service == Held::New;
+        if self.places.iter().any(|place| place.alias == Held::Old && place.service == Held::Old) {
+            return Some("two Services have the same address");
+        }
+        if self.places[0].alias == Held::Old && !self.places[0].copies && !is_ending {
+            return Some("the old address of default/kubernetes has no endpoints");
+        }
+        if !is_ending && self.is_used(false) && !self.is_covered(false, None) {
+            return Some("no range covers the old addresses");
+        }
+        if self.is_used(true)
+            && self.default == (Range::Present { is_new: false, is_being_deleted: false })
+            && !self.is_covered(true, None)
+        {
+            return Some("no range covers the new addresses");
+        }
+        if self.places.iter().filter(swapped).count() > 0 && self.flags.contains(&false) {
+            return Some("default/kubernetes is swapped although an API server has the old flag");
+        }
+        if self.phase == Some(Phase::Switched) && self.places.iter().any(|place| place.alias != Held::Old) {
+            return Some("an old address is not held after the switch");
+        }
+        if self.phase.is_none() && self.has_begun {
+            let is_clean = self.places.iter().all(|place| place.alias == Held::Absent && !place.copies);
+            let has_ranges =
+                self.new != Range::Absent || matches!(self.old, Range::Present { is_being_deleted: false, .. });
+            if !is_clean || self.trigger || has_ranges {
+                return Some("something of the renumbering is left");
+            }
+            let one_side = self.places.iter().all(|place| place.service == Held::New)
+                || self.places.iter().all(|place| place.service == Held::Old);
+            if !one_side {
+                return Some("the renumbering has ended in its middle");
+            }
+        }
+        None
+    }
+}
+
+/// The number of states; or what is wrong in one that can be reached.
+fn explore(next: Next) -> Result<usize, &'static str> {
+    let mut known: HashMap<World, usize> = HashMap::new();
+    let mut before: Vec<Vec<usize>> = Vec::new();
+    let mut queue = VecDeque::new();
+    let mut ends = Vec::new();
+    let first = World::new();
+    known.insert(first.clone(), 0);
+    before.push(Vec::new());
+    queue.push_back(first);
+    while let Some(world) = queue.pop_front() {
+        let at = known[&world];
+        if let Some(wrong) = world.wrong() {
+            return Err(wrong);
+        }
+        if world.has_begun && world.phase.is_none() {
+            ends.push(at);
+        }
+        for after in world.following(next) {
+            let to = *known.entry(after.clone()).or_insert_with(|| {
+                queue.push_back(after);
+                before.push(Vec::new());
+                before.len() - 1
+            });
+            before[to].push(at);
+        }
+    }
+    // From every state, the end can be reached.
+    let mut can_end: HashSet<usize> = ends.iter().copied().collect();
+    while let Some(at) = ends.pop() {
+        for earlier in &before[at] {
+            if can_end.insert(*earlier) {
+                ends.push(*earlier);
+            }
+        }
+    }
+    if can_end.len() == known.len() { Ok(known.len()) } else { Err("a renumbering can't end") }
+}
+
+#[test]
+fn renumbering_survives_its_death_at_every_request() {
+    let states = explore(step::next);
+    assert!(states.is_ok_and(|states| states > 3_000), "{states:?}");
+}
+
+#[test]
+fn exploration_finds_faults() {
+    struct Case {
+        name: &'static str,
+        next: Next,
+        expected: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "the endpoints are not copied before the swap",
+            next: |goal, record, observed| {
+                let mut observed = observed.clone();
+                observed.swaps.iter_mut().for_each(|swap| swap.has_equal_copies = true);
+                step::next(goal, record, &observed)
+            },
+            expected: "the old address of default/kubernetes has no endpoints",
+        },
+        Case {
+            name: "the flags of the API servers are not compared",
+            next: |goal, record, observed| match (goal, record.phase) {
+                (Goal::Switch, Phase::Moved) => Step::Enter(Phase::Switching),
+                _ => step::next(goal, record, observed),
+            },
+            expected: "default/kubernetes is swapped although an API server has the old flag",
+        },
+        Case {
+            name: "the switch does not wait for the comparison",
+            next: |goal, record, observed| {
+                let mut observed = observed.clone();
+                observed.ranges.values_mut().for_each(|range| range.is_settled = true);
+                step::next(goal, record, &observed)
+            },
+            expected: "default/kubernetes is swapped although an API server has the old flag",
+        },
+        Case {
+            name: "the range of the old addresses is not added",
+            next: |goal, record, observed| match step::next(goal, record, observed) {
+                Step::CreateRanges(OLD_RANGES, _) => Step::CreateRanges(NEW_RANGES, nets("10.100.0.0/24")),
+                step => step,
+            },
+            expected: "a renumbering can't end",
+        },
+        Case {
+            name: "the switch ends after the first swap",
+            next: |goal, record, observed| {
+                let mut observed = observed.clone();
+                observed.swaps.truncate(1);
+                step::next(goal, record, &observed)
+            },
+            expected: "an old address is not held after the switch",
+        },
+        Case {
+            name: "the finish leaves copies",
+            next: |goal, record, observed| match step::next(goal, record, observed) {
+                Step::Send(requests) if record.phase == Phase::Finishing => {
+                    Step::Send(requests.into_iter().filter(|it| !matches!(it, Request::DeleteCopies(_))).collect())
+                }
+                step => step,
+            },
+            expected: "a renumbering can't end",
+        },
+        Case {
+            name: "the finish deletes the record first",
+            next: |goal, record, observed| match (goal, record.phase) {
+                (Goal::Finish { .. }, Phase::Finishing) => Step::DeleteRecord,
+                _ => step::next(goal, record, observed),
+            },
+            expected: "something of the renumbering is left",
+        },
+        Case {
+            name: "a rollback is possible in the middle of the switch",
+            next: |goal, record, observed| match (goal, record.phase) {
+                (Goal::Rollback, Phase::Switching) => Step::Enter(Phase::RollingBack),
+                _ => step::next(goal, record, observed),
+            },
+            expected: "default/kubernetes is swapped although an API server has the old flag",
+        },
+    ];
+    for Case { name, next, expected } in cases {
+        assert_eq!(explore(next), Err(expected), "{name}");
+    }
+}
