@@ -284,7 +284,7 @@ conformance: tested-images cluster-programs $(UPSTREAM_TESTS) ## Run Kubernetes'
 
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
-	for tests in chaos:: faults:: seamless_moves::interruptions::; do \
+	for tests in chaos:: faults:: seamless_moves::interruptions:: renumber::interruptions::; do \
 		CHAOS=$(CHAOS) $(ON_CONTROL_PLANE) \
 			cargo test $(ALL) --test e2e -- --nocapture $$tests; \
 	done

@@ -48,6 +48,7 @@ mod pod_cidrs;
 mod pod_cidrs_like_controller_manager;
 mod pools;
 mod readiness;
+mod renumber;
 mod replicas;
 mod reserved_addresses;
 mod seamless_moves;

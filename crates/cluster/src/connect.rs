@@ -73,6 +73,13 @@ impl ClusterArguments {
         Some(if let Some(context) = context { format!("{context} ({url})") } else { url })
     }
 
+    /// The host and port of the API server; `None` if the configuration can't be read.
+    pub async fn host(&self) -> Option<(String, u16)> {
+        let url = self.config().await.ok()?.cluster_url;
+        let port = url.port_u16().unwrap_or(443);
+        Some((url.host()?.trim_matches(['[', ']']).to_owned(), port))
+    }
+
     fn context_name(&self) -> Option<String> {
         self.context.clone().or_else(|| self.read().ok()?.current_context)
     }

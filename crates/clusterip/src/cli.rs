@@ -29,6 +29,8 @@ enum Command {
     Serve(commands::serve::ServeArguments),
     /// Moves misplaced Services to addresses of their pools, without deleting the Services
     Move(commands::move_::MoveArguments),
+    /// Changes the Service ranges of a cluster that is in use
+    Renumber(commands::renumber::RenumberArguments),
     /// Shows how full the pools of a cluster are, and lists problems. Changes nothing
     Audit(commands::audit::AuditArguments),
     /// Writes the objects of a cluster that `audit` and `plan` read, for use without the cluster. Changes nothing
@@ -66,6 +68,7 @@ pub fn run() -> ExitCode {
         Command::Settings(settings) => settings.run(),
         Command::Serve(serve) => serve.run(),
         Command::Move(r#move) => r#move.run(),
+        Command::Renumber(renumber) => renumber.run(),
         Command::Audit(audit) => audit.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         #[cfg(target_os = "linux")]

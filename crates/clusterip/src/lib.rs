@@ -13,6 +13,7 @@ pub mod map_server;
 mod nodes;
 pub mod planner;
 mod pools;
+mod renumber;
 pub mod report;
 pub mod server_metrics;
 mod service_placement;

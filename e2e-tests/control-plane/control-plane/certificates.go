@@ -121,6 +121,8 @@ type credentials struct {
 	adminToken string
 	// The tokens of the other programs, which are not administrators, by the names of their users.
 	tokens map[string]string
+	// The addresses that the certificate of the API server names.
+	addresses []net.IP
 }
 
 // newCredentials writes the credentials of a cluster with these nodes.
@@ -133,13 +135,12 @@ func newCredentials(folder string, serviceRange string, nodes []string) (*creden
 	if err != nil {
 		return nil, err
 	}
-	c := &credentials{folder, authority, rand.Text(), map[string]string{}}
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1), first, net.ParseIP(nodeAddress(1))}
+	c := &credentials{folder, authority, rand.Text(), map[string]string{}, addresses}
 	if err := os.WriteFile(c.authorityFile(), authority.pem, 0o600); err != nil {
 		return nil, err
 	}
-	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-	addresses := []net.IP{net.IPv4(127, 0, 0, 1), first, net.ParseIP(nodeAddress(1))}
-	if err := authority.serving(c.servingFile(), c.servingKeyFile(), names, addresses); err != nil {
+	if err := c.writeServing(); err != nil {
 		return nil, err
 	}
 	if err := authority.client(c.kubeletClientFile(), c.kubeletClientKeyFile()); err != nil {
@@ -160,6 +161,22 @@ func newCredentials(folder string, serviceRange string, nodes []string) (*creden
 		add(nodeUser(node), "system:nodes")
 	}
 	return c, os.WriteFile(c.tokensFile(), []byte(lines), 0o600)
+}
+
+// writeServing writes the certificate of the API server.
+func (c *credentials) writeServing() error {
+	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	return c.authority.serving(c.servingFile(), c.servingKeyFile(), names, c.addresses)
+}
+
+// serveAlsoFor makes the certificate of the API server name the first address of another range, too.
+func (c *credentials) serveAlsoFor(serviceRange string) error {
+	first, err := serviceAddress(serviceRange, 1)
+	if err != nil {
+		return err
+	}
+	c.addresses = append(c.addresses, first)
+	return c.writeServing()
 }
 
 // The users of the programs. Kubernetes has roles for them.

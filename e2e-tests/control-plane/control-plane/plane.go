@@ -308,6 +308,14 @@ func (p *plane) current(process *process) bool {
 
 // obey executes a command, and returns when it is done.
 func (p *plane) obey(ctx context.Context, command string) error {
+	if serviceRange, found := strings.CutPrefix(command, "start apiserver "); found {
+		// As administrators do who change the range: the certificate is for the old and the new first address.
+		if err := p.credentials.serveAlsoFor(serviceRange); err != nil {
+			return err
+		}
+		p.options.serviceRange = serviceRange
+		command = "start apiserver"
+	}
 	switch command {
 	case "stop apiserver":
 		if p.apiServer == nil {

@@ -463,6 +463,12 @@ impl ControlPlane {
         self.command("start apiserver");
     }
 
+    /// Starts the API server again with other ranges of Service addresses, and with a certificate that also names the
+    /// first address of the primary one.
+    pub fn start_api_server_with(&self, service_ranges: &str) {
+        self.command(&format!("start apiserver {service_ranges}"));
+    }
+
     /// Kills etcd while the API server runs on. Not for the shared control plane.
     pub fn stop_etcd(&self) {
         self.command("stop etcd");

@@ -39,6 +39,8 @@ const READ_INTERVAL: Duration = Duration::from_millis(250);
 pub enum SettingsSource {
     /// A file, or standard input for `-`, in one of the forms of [`SettingsFile::read`].
     File(PathBuf),
+    /// A document that a command has written for itself.
+    Document(Value),
     Pools {
         client: Client,
     },
@@ -63,6 +65,7 @@ impl fmt::Display for SettingsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => write!(f, "{}", file.display()),
+            Self::Document(_) => f.write_str("the settings of this command"),
             Self::Pools { .. } => f.write_str("the pools of the cluster"),
             Self::KubewardenPolicy { name, .. } => write!(f, "{POLICY} {name}"),
         }
@@ -119,6 +122,7 @@ pub async fn written(source: &SettingsSource, client: &Client) -> anyhow::Result
 pub(super) async fn read(source: &SettingsSource) -> anyhow::Result<Version> {
     match source {
         SettingsSource::File(file) => Ok(Version::File(of_file(file))),
+        SettingsSource::Document(document) => Ok(Version::File(Ok(SettingsFile::Document(document.clone())))),
         SettingsSource::Pools { client } => match pool_objects::list(client).await {
             Ok(objects) => Ok(Version::Objects(objects)),
             Err(KubeError::Api(status)) if status.code == 404 => Err(anyhow!(NO_DEFINITIONS)),
@@ -178,6 +182,7 @@ pub(super) fn versions(
             };
             stream::unfold((file.clone(), first, FollowedFile::default()), next).boxed()
         }
+        SettingsSource::Document(_) => stream::pending().boxed(),
         SettingsSource::Pools { client } => pool_objects::versions(client, &metrics).map(Version::Objects).boxed(),
         SettingsSource::KubewardenPolicy { client, name } => {
             let version = move |seen: Result<Option<DynamicObject>, WatchError>| {

@@ -133,7 +133,7 @@ pub fn missing_namespace(namespace: &str, named_by: &str) -> anyhow::Error {
 
 /// What seamless moves depend on in DNS. By default, both values are those of the configuration of CoreDNS. Each needs
 /// the argument with the id `seamless`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct DnsArguments {
     /// For how many seconds the old address answers after a seamless move [default: as long as DNS may answer with it,
     /// as the ConfigMap kube-system/coredns says, and 5 s more; 60 if it can't be read]
@@ -151,6 +151,10 @@ pub struct DnsArguments {
 }
 
 impl DnsArguments {
+    pub fn new(grace_period: Option<u32>, cluster_domain: Option<String>) -> Self {
+        Self { grace_period, cluster_domain }
+    }
+
     pub async fn options(&self, client: &Client, is_seamless: bool) -> Option<SeamlessOptions> {
         if !is_seamless {
             return None;

@@ -171,7 +171,7 @@ impl LeadingServer {
     /// The text of the notice that tells which settings are used.
     pub fn settings_notice(&self, settings: &SettingsSource) -> String {
         match settings {
-            SettingsSource::File(_) => format!("settings: {settings}"),
+            SettingsSource::File(_) | SettingsSource::Document(_) => format!("settings: {settings}"),
             _ if self.leader.is_none() => format!("settings: {settings} (no server leads)"),
             _ => format!("settings: {settings} (server in namespace {})", self.namespace),
         }

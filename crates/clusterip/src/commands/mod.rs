@@ -9,6 +9,7 @@ mod leading_server;
 mod missing_permissions;
 pub mod move_;
 pub mod plan;
+pub mod renumber;
 pub mod serve;
 pub mod settings;
 pub mod snapshot;

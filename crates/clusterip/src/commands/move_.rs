@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::harmless_text::harmless;
-use clusterip_cluster::live_settings::Follower;
+use clusterip_cluster::live_settings::{Follower, SettingsSource};
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::shutdown::shutdown_signal;
@@ -20,6 +20,7 @@ use clusterip_core::service_key::ServiceKey;
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, Shared};
 use kube::Client;
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 mod jobs;
@@ -120,6 +121,47 @@ pub struct MoveArguments {
     no_headers: bool,
     #[command(flatten)]
     terminal: TerminalOptions,
+    /// The settings of another command that moves Services, in place of `settings`.
+    #[arg(skip)]
+    document: Option<Value>,
+}
+
+/// What `clusterip renumber` lets this command do.
+pub struct SeamlessMoves {
+    pub cluster: ClusterArguments,
+    pub server_namespace: Option<String>,
+    /// The settings; `None` for those of the server or the pools of the cluster.
+    pub document: Option<Value>,
+    pub load_balancers: bool,
+    pub called_by_control_plane: Vec<ServiceKey>,
+    pub dns: DnsArguments,
+    pub at_once: u8,
+}
+
+impl From<SeamlessMoves> for MoveArguments {
+    /// As `clusterip move --all-namespaces --seamless --wait --yes`.
+    fn from(moves: SeamlessMoves) -> Self {
+        Self {
+            cluster: moves.cluster,
+            settings: None,
+            server_namespace: moves.server_namespace,
+            scope: Scope { all_namespaces: true, ..Scope::default() },
+            service: None,
+            load_balancers: moves.load_balancers,
+            called_by_control_plane: moves.called_by_control_plane,
+            seamless: true,
+            wait: true,
+            dns: moves.dns,
+            at_once: moves.at_once,
+            stop_on_failure: false,
+            dry_run: false,
+            yes: true,
+            output: Output::Table,
+            no_headers: false,
+            terminal: TerminalOptions::default(),
+            document: moves.document,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -139,7 +181,7 @@ impl MoveArguments {
         super::block_on(self.work())
     }
 
-    async fn work(&self) -> anyhow::Result<ExitCode> {
+    pub async fn work(&self) -> anyhow::Result<ExitCode> {
         if self.output == Output::Json && !self.yes && !self.dry_run {
             bail!(
                 "-o json does not ask for confirmation: use --yes to move without asking, or --dry-run to only list \
@@ -224,7 +266,10 @@ impl MoveArguments {
         if !self.dry_run && deployed.leader.is_none() {
             deployed.no_leader_elsewhere(&client).await?;
         }
-        let source = deployed.settings(&client, self.settings.as_deref(), &mut reads.more).await?;
+        let source = match &self.document {
+            Some(document) => SettingsSource::Document(document.clone()),
+            None => deployed.settings(&client, self.settings.as_deref(), &mut reads.more).await?,
+        };
         let metrics = ServerMetrics::new();
         let ledger = Ledger::default();
         let watched = ledger.clone();
@@ -282,14 +327,18 @@ fn interrupted_before_the_moves() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Asks for confirmation. If the future is dropped, a thread still waits for the answer until the process ends.
 async fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!(
             "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the moves"
         );
     }
-    anstream::eprint!("\nMove {}? [y/N] ", several(count, "Service"));
+    confirm(&format!("Move {}?", several(count, "Service"))).await
+}
+
+/// Asks for confirmation. If the future is dropped, a thread still waits for the answer until the process ends.
+pub async fn confirm(question: &str) -> anyhow::Result<bool> {
+    anstream::eprint!("\n{question} [y/N] ");
     io::stderr().flush()?;
     let read = || {
         let mut answer = String::new();

@@ -16,7 +16,7 @@ use crate::report::columns::paint;
 /// Whether to print only results and errors (`--quiet`). A process runs one command.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct TerminalOptions {
     /// When to use colours. auto uses them on a terminal, unless NO_COLOR is set
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]

@@ -8,6 +8,7 @@ pub mod map;
 pub(crate) mod moves;
 pub(crate) mod pipeline_reports;
 pub(crate) mod plan;
+pub(crate) mod renumber;
 
 use std::io::{self, Write};
 

@@ -54,6 +54,8 @@ impl From<&SettingsSource> for SettingsOrigin {
         match source {
             SettingsSource::Pools { .. } => Self::Pools,
             SettingsSource::File(file) => Self::File(file.display().to_string()),
+            // No server has such settings.
+            SettingsSource::Document(_) => Self::File(String::new()),
             SettingsSource::KubewardenPolicy { name, .. } => Self::KubewardenPolicy(name.clone()),
         }
     }

@@ -1,0 +1,160 @@
+//! Which objects name addresses of the old ranges.
+
+use clusterip_cluster::object;
+use clusterip_moves::renumbering::change::Change;
+use serde_json::Value;
+
+use super::findings::Before;
+
+/// A kind, and the parts of its objects in which addresses are searched.
+pub struct Place {
+    pub kind: (&'static str, &'static str),
+    /// The only namespace whose objects are searched; `None` for all.
+    pub namespace: Option<&'static str>,
+    parts: &'static [&'static str],
+}
+
+const fn place(
+    kind: (&'static str, &'static str),
+    namespace: Option<&'static str>,
+    parts: &'static [&'static str],
+) -> Place {
+    Place { kind, namespace, parts }
+}
+
+const ANNOTATIONS: &str = "/metadata/annotations";
+
+pub const PLACES: [Place; 11] = [
+    place(("v1", "Pod"), None, &["/spec", ANNOTATIONS]),
+    place(("v1", "ConfigMap"), Some("kube-system"), &["/data"]),
+    place(("v1", "Service"), None, &[ANNOTATIONS, "/spec/externalName"]),
+    place(("v1", "Node"), None, &[ANNOTATIONS]),
+    place(("v1", "Namespace"), None, &[ANNOTATIONS]),
+    place(("discovery.k8s.io/v1", "EndpointSlice"), None, &["/endpoints"]),
+    place(("networking.k8s.io/v1", "NetworkPolicy"), None, &["/spec"]),
+    place(("networking.k8s.io/v1", "Ingress"), None, &[ANNOTATIONS]),
+    place(("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"), None, &["/webhooks"]),
+    place(("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"), None, &["/webhooks"]),
+    place(("apiextensions.k8s.io/v1", "CustomResourceDefinition"), None, &["/spec/conversion"]),
+];
+
+/// The manifest that `kubectl apply` notes. The Service itself tells that its address was set by hand.
+const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// An address of an old range that an object names.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mention {
+    /// The object: a Pod by its owner, because its other Pods name the same.
+    pub object: String,
+    pub message: String,
+    pub before: Before,
+    pub remedy: &'static str,
+}
+
+impl Place {
+    /// The first address of an old range in an object of this kind.
+    pub fn mention(&self, object: &Value, change: &Change) -> Option<Mention> {
+        let found = self.parts.iter().find_map(|part| {
+            let (path, text) = first(object.pointer(part)?, change)?;
+            Some((format!("{}{path}", part.trim_start_matches('/').replace('/', ".")), text))
+        });
+        let (path, text) = found?;
+        let (namespace, name) = (object::namespace(object), object::name(object));
+        let named = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+        let is_administrators = namespace == "kube-system"
+            && match self.kind.1 {
+                "Pod" => ["kube-apiserver-", "kube-controller-manager-"].iter().any(|it| name.starts_with(it)),
+                "ConfigMap" => matches!(name, "kubeadm-config" | "kubelet-config"),
+                _ => false,
+            };
+        let owner = owner(object).filter(|_| self.kind.1 == "Pod" && !is_administrators);
+        let object = match owner {
+            Some((kind, owner)) => format!("{kind} {namespace}/{owner}"),
+            None => format!("{} {named}", self.kind.1),
+        };
+        let (before, remedy) = match is_administrators {
+            true => (Before::Switch, "change it with the steps of the administrator"),
+            false => (Before::Finish, "change it to the new address, or to the name of the Service"),
+        };
+        Some(Mention { object, message: format!("{path} names {text}"), before, remedy })
+    }
+}
+
+fn owner(object: &Value) -> Option<(&str, &str)> {
+    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    let controller = owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))?;
+    Some((controller.get("kind")?.as_str()?, controller.get("name")?.as_str()?))
+}
+
+/// The path of the first text that names an address of an old range, and the address. A value has at most the depth that
+/// requests allow.
+fn first<'v>(value: &'v Value, change: &Change) -> Option<(String, &'v str)> {
+    match value {
+        Value::String(text) => Some((String::new(), change.old_in(text)?)),
+        Value::Array(items) => items.iter().enumerate().find_map(|(at, item)| {
+            let (path, text) = first(item, change)?;
+            Some((format!("[{at}]{path}"), text))
+        }),
+        Value::Object(fields) => fields.iter().filter(|(name, _)| *name != APPLIED).find_map(|(name, field)| {
+            let (path, text) = first(field, change)?;
+            Some((format!(".{name}{path}"), text))
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_with_old_addresses_are_found() {
+        let ranges = |range: &str| [range.parse().unwrap()];
+        let change = Change::new(&ranges("10.96.0.0/16"), &ranges("10.100.0.0/16")).unwrap();
+        struct Case {
+            kind: &'static str,
+            object: Value,
+            expected: Option<(&'static str, &'static str, Before)>,
+        }
+        let metadata = |namespace: &str, name: &str| json!({"namespace": namespace, "name": name});
+        let mut owned = metadata("shop", "web-x7k2p");
+        owned["ownerReferences"] = json!([{"kind": "ReplicaSet", "name": "web", "controller": true}]);
+        let env = json!({"containers": [{"env": [{"name": "A"}, {"name": "DB", "value": "tcp://10.96.7.7:5432"}]}]});
+        let arguments = json!({"containers": [{"command": ["--service-cluster-ip-range=10.96.0.0/16"]}]});
+        let mut annotated = metadata("shop", "web");
+        annotated["annotations"] = json!({APPLIED: "10.96.0.9"});
+        let case = |kind, object, expected| Case { kind, object, expected };
+        let cases = [
+            case(
+                "Pod",
+                json!({"metadata": owned, "spec": env}),
+                Some(("ReplicaSet shop/web", "spec.containers[0].env[1].value names 10.96.7.7:5432", Before::Finish)),
+            ),
+            case(
+                "Pod",
+                json!({"metadata": metadata("kube-system", "kube-apiserver-a"), "spec": arguments}),
+                Some((
+                    "Pod kube-system/kube-apiserver-a",
+                    "spec.containers[0].command[0] names 10.96.0.0/16",
+                    Before::Switch,
+                )),
+            ),
+            case("Pod", json!({"metadata": owned, "status": {"podIP": "10.96.0.9"}}), None),
+            case(
+                "ConfigMap",
+                json!({"metadata": metadata("kube-system", "coredns"), "data": {"Corefile": "forward . 10.96.0.10\n"}}),
+                Some(("ConfigMap kube-system/coredns", "data.Corefile names 10.96.0.10", Before::Finish)),
+            ),
+            case("Service", json!({"metadata": annotated, "spec": {"clusterIP": "10.96.0.9"}}), None),
+        ];
+        for Case { kind, object, expected } in cases {
+            let place = PLACES.iter().find(|place| place.kind.1 == kind).unwrap();
+            let found = place.mention(&object, &change);
+            let found = found.as_ref().map(|it| (it.object.as_str(), it.message.as_str(), it.before));
+            assert_eq!(found, expected, "{object}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Changes the Service ranges of a cluster that is in use. [`clusterip_moves::renumbering`] decides the steps.
+
+pub mod certificates;
+pub mod check;
+pub mod findings;
+mod installer;
+mod mentions;
+pub mod observe;
+pub mod run;
+mod services;
+pub mod status;
+pub mod store;

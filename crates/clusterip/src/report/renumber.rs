@@ -1,0 +1,138 @@
+//! Prints what a renumbering meets in a cluster, as a table and as JSON.
+
+use clusterip_cluster::harmless_text::harmless;
+use clusterip_cluster::style;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::columns::{self, Layout, paint};
+use crate::renumber::check::{Check, count};
+use crate::renumber::findings::{Before, Finding, ServiceRow, Way};
+use crate::renumber::status::Status;
+use crate::text::{joined, several};
+use clusterip_moves::renumbering::change::Change;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'c> {
+    change: &'c Change,
+    version: &'c str,
+    installer: &'static str,
+    services: &'c [ServiceRow],
+    findings: &'c [Finding],
+    steps: &'c [String],
+    summary: Summary,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    seamless: usize,
+    plain: usize,
+    switch: usize,
+    stay: usize,
+    /// Whether `clusterip renumber begin` would begin.
+    ready: bool,
+}
+
+pub fn document(check: &Check) -> serde_json::Result<String> {
+    let Check { change, version, installer, services, findings, steps } = check;
+    let summary = Summary {
+        seamless: count(services, Way::Seamless),
+        plain: count(services, Way::Plain),
+        switch: count(services, Way::Switch),
+        stay: count(services, Way::Stays),
+        ready: check.blocks(Before::Begin).next().is_none(),
+    };
+    super::json(&Document { change, version, installer: installer.as_str(), services, findings, steps, summary })
+}
+
+/// The printer strips colours.
+pub fn table(check: &Check, layout: Layout) -> String {
+    let Check { change, version, installer, services, findings, steps } = check;
+    let changes = change.0.iter().map(|pair| format!("{} becomes {}", pair.from, pair.to));
+    let title =
+        format!("{}; Kubernetes {}, installed by {}", joined(changes, ", "), harmless(version), installer.as_str());
+    let rows = services.iter().map(|row| {
+        let style = match row.way {
+            Way::Seamless | Way::Switch => style::GOOD,
+            Way::Plain | Way::Stays => style::WARNING,
+        };
+        let why = match row.interruption_seconds {
+            0 => harmless(&row.why),
+            seconds => format!("{} (up to {seconds} s)", harmless(&row.why)),
+        };
+        let (namespace, name) = (harmless(&row.namespace), harmless(&row.name));
+        vec![namespace, name, joined(&row.addresses, ","), paint(style, row.way.as_str()), why]
+    });
+    let services = columns::table(&["NAMESPACE", "SERVICE", "ADDRESS", "METHOD", "WHAT HAPPENS"], rows, layout);
+    let lines = findings.iter().map(|finding| {
+        let style = if finding.before == Before::Begin { style::ERROR } else { style::WARNING };
+        let Finding { before, kind, object, message, remedy } = finding;
+        let text = harmless(&format!("{message}: {remedy}"));
+        vec![paint(style, before.as_str()), (*kind).to_owned(), harmless(object), text]
+    });
+    let lines = columns::table(&["BEFORE", "KIND", "OBJECT", "WHAT TO DO"], lines, layout);
+    let steps =
+        steps.iter().enumerate().map(|(at, step)| columns::paragraph(&format!("{}. {step}", at + 1), 2, 5, layout));
+    let steps = ["After clusterip renumber begin:".to_owned()].into_iter().chain(steps).collect();
+    columns::sections([
+        vec![title],
+        if check.services.is_empty() { Vec::new() } else { services },
+        if findings.is_empty() { Vec::new() } else { lines },
+        steps,
+        vec![summary(check)],
+    ])
+}
+
+/// Pool objects, each as a YAML document of its own.
+pub fn pools(pools: &[Value]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for pool in pools {
+        let mut pool = pool.clone();
+        pool["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
+        text.push_str("---\n");
+        text.push_str(&serde_saphyr::to_string(&pool)?);
+    }
+    Ok(text)
+}
+
+/// The printer strips colours.
+pub fn status_table(status: Option<&Status>) -> String {
+    let Some(status) = status else { return "no renumbering is recorded\n".to_owned() };
+    let changes = status.change.0.iter().map(|pair| format!("{} becomes {}", pair.from, pair.to));
+    let swaps = status.swaps.iter().map(|swap| {
+        let endpoints = if swap.endpoints_equal { "the same endpoints" } else { "other endpoints" };
+        vec![swap.service.clone(), joined(&swap.addresses, ","), swap.alias.clone(), endpoints.to_owned()]
+    });
+    let swaps = columns::table(&["SERVICE", "OLD ADDRESS", "HELD BY", "WITH"], swaps, Layout::default());
+    let list = |title: &str, items: &[String]| {
+        let lines = items.iter().map(|item| format!("  {}", harmless(item)));
+        if items.is_empty() { Vec::new() } else { std::iter::once(title.to_owned()).chain(lines).collect() }
+    };
+    columns::sections([
+        vec![joined(changes, ", "), format!("phase: {}", status.phase.as_str()), format!("next: {}", status.next)],
+        if status.swaps.is_empty() { Vec::new() } else { swaps },
+        list("Services with an address of the old range:", &status.left_old),
+        list("what knows old addresses:", &status.users_of_old),
+    ])
+}
+
+pub fn status_document(status: Option<&Status>) -> serde_json::Result<String> {
+    super::json(&status)
+}
+
+fn summary(check: &Check) -> String {
+    let of = |way| count(&check.services, way);
+    let moves = format!(
+        "{}: {} seamless, {} plain, {} by the switch, {} to change by hand",
+        several(check.services.len(), "Service"),
+        of(Way::Seamless),
+        of(Way::Plain),
+        of(Way::Switch),
+        of(Way::Stays)
+    );
+    match check.blocks(Before::Begin).count() {
+        0 => moves,
+        count => format!("{moves}; {} before clusterip renumber begin", several(count, "problem")),
+    }
+}

@@ -1,0 +1,6 @@
+//! `clusterip renumber`: the change of the Service ranges of a cluster.
+
+mod check;
+mod interruptions;
+mod support;
+mod whole;

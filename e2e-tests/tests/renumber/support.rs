@@ -1,0 +1,89 @@
+//! A cluster whose Service range changes.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use crate::support::cluster::{Place, services};
+use crate::support::command::{self, Ended};
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::move_helpers::send;
+
+pub const OLD: &str = "10.96.0.0/24";
+pub const NEW: &str = "10.100.0.0/24";
+
+/// Runs `clusterip renumber` as the administrator.
+pub async fn renumber(plane: &ControlPlane, arguments: &[&str]) -> Ended {
+    let arguments = [&["renumber"], arguments].concat();
+    command::clusterip(plane.folder(), plane.kubeconfig(), &arguments).await
+}
+
+pub async fn begin(plane: &ControlPlane) -> Ended {
+    renumber(plane, &["begin", "--to", NEW, "--yes", "--grace-period", "1"]).await
+}
+
+/// A cluster with a controller manager, the Service of its DNS with a ready Pod, and two Services in namespace shop.
+pub async fn cluster() -> ControlPlane {
+    let plane = cluster_without_services().await;
+    let shop = Place { client: plane.client(), namespace: plane.namespace("shop").await };
+    shop.service_at("web", [10, 96, 0, 101], json!({}), json!({})).await;
+    shop.service_at("cart", [10, 96, 0, 102], json!({}), json!({})).await;
+    plane
+}
+
+/// The same, without the two Services.
+pub async fn cluster_without_services() -> ControlPlane {
+    let options = Options { service_ranges: vec![OLD.to_owned()], controller_manager: true, ..Options::default() };
+    let plane = ControlPlane::start(options);
+    let dns = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"},
+            "annotations": {"example.com/kept": "yes"}},
+        "spec": {"clusterIP": "10.96.0.10", "selector": {"k8s-app": "kube-dns"},
+            "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}});
+    plane.apply(&dns.to_string()).await;
+    plane.apply(r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}"#).await;
+    ready_pod(&plane, "coredns-a").await;
+    plane
+}
+
+/// Creates a Pod of DNS, which is ready.
+pub async fn ready_pod(plane: &ControlPlane, name: &str) {
+    let metadata = json!({"name": name, "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {"nodeName": "node-a", "automountServiceAccountToken": false,
+            "containers": [{"name": "main", "image": "registry.example.com/coredns"}]}});
+    plane.apply(&pod.to_string()).await;
+    let status = json!({"status": {"phase": "Running", "podIP": "10.1.0.9", "podIPs": [{"ip": "10.1.0.9"}],
+        "conditions": [{"type": "Ready", "status": "True"}]}});
+    let path = format!("/api/v1/namespaces/kube-system/pods/{name}/status");
+    send(&plane.client(), Method::PATCH, &path, Some(&status)).await.unwrap();
+}
+
+pub async fn delete_pod(plane: &ControlPlane, name: &str) {
+    let path = format!("/api/v1/namespaces/kube-system/pods/{name}?gracePeriodSeconds=0");
+    send(&plane.client(), Method::DELETE, &path, None).await.unwrap();
+}
+
+/// Each Service with its address, ordered by namespace and name.
+pub async fn addresses(plane: &ControlPlane) -> Vec<String> {
+    let text = |service: &Value, path: &str| service.pointer(path).unwrap().as_str().unwrap_or_default().to_owned();
+    let mut all: Vec<String> = services(&plane.client())
+        .await
+        .iter()
+        .map(|service| {
+            let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
+            format!("{namespace}/{name} {}", text(service, "/spec/clusterIP"))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// Each ServiceCIDR with its ranges.
+pub async fn ranges(plane: &ControlPlane) -> Vec<String> {
+    let listed = send(&plane.client(), Method::GET, "/apis/networking.k8s.io/v1/servicecidrs", None).await.unwrap();
+    let items = listed["items"].as_array().unwrap();
+    items
+        .iter()
+        .map(|item| format!("{} {}", item["metadata"]["name"].as_str().unwrap(), item["spec"]["cidrs"]))
+        .collect()
+}

@@ -1,0 +1,169 @@
+//! A renumbering from the first command to the last, and back.
+
+use std::time::Duration;
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::support::{NEW, addresses, begin, cluster, delete_pod, ranges, ready_pod, renumber};
+use crate::support::command;
+use crate::support::eventually::eventually;
+use crate::support::move_helpers::{send, stored};
+
+const BEFORE: [&str; 4] = [
+    "default/kubernetes 10.96.0.1",
+    "kube-system/kube-dns 10.96.0.10",
+    "shop/cart 10.96.0.102",
+    "shop/web 10.96.0.101",
+];
+
+/// In the new range, an address depends on the name of the Service alone.
+fn without_shop(addresses: Vec<String>) -> Vec<String> {
+    addresses.into_iter().filter(|service| !service.starts_with("shop/")).collect()
+}
+
+fn is_moved(addresses: &[String]) -> bool {
+    let mut shop = addresses.iter().filter(|service| service.starts_with("shop/"));
+    shop.all(|service| service.split_once(' ').unwrap().1.starts_with("10.100.0."))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_range_is_replaced_while_every_old_address_is_held() {
+    let plane = cluster().await;
+    assert_eq!(addresses(&plane).await, BEFORE);
+    let begun = begin(&plane).await;
+    assert_eq!(begun.status, 0, "{}{}", begun.stdout, begun.stderr);
+    assert!(is_moved(&addresses(&plane).await), "{:?}", addresses(&plane).await);
+    assert_eq!(
+        ranges(&plane).await,
+        [r#"clusterip-new ["10.100.0.0/24"]"#, r#"clusterip-old ["10.96.0.0/24"]"#, r#"kubernetes ["10.96.0.0/24"]"#]
+    );
+
+    // The API server still has the old flag.
+    let early = renumber(&plane, &["switch"]).await;
+    assert_eq!(early.status, 1, "{}{}", early.stdout, early.stderr);
+    let expected = "not all API servers run with --service-cluster-ip-range=10.100.0.0/24 (the flag of one is \
+                    10.96.0.0/24): restart each of them with it, and try again";
+    assert!(early.stderr.contains(expected), "{}", early.stderr);
+    let too_early = renumber(&plane, &["finish"]).await;
+    assert!(too_early.stderr.contains("clusterip renumber switch is next"), "{}", too_early.stderr);
+
+    plane.stop_api_server();
+    plane.start_api_server_with(NEW);
+    let switched = renumber(&plane, &["switch"]).await;
+    assert_eq!(switched.status, 0, "{}{}", switched.stdout, switched.stderr);
+    assert_eq!(
+        without_shop(addresses(&plane).await),
+        [
+            "default/clusterip-alias-kubernetes 10.96.0.1",
+            "default/kubernetes 10.100.0.1",
+            "kube-system/clusterip-alias-kube-dns 10.96.0.10",
+            "kube-system/kube-dns 10.100.0.10",
+        ]
+    );
+    let dns = stored(&plane.client(), "kube-system", "kube-dns").await.unwrap();
+    assert_eq!(dns["metadata"]["annotations"]["example.com/kept"], "yes");
+    let rollback = renumber(&plane, &["rollback"]).await;
+    assert!(rollback.stderr.contains("there is no way back"), "{}", rollback.stderr);
+    let status: Value = serde_json::from_str(&renumber(&plane, &["status", "-o", "json"]).await.ok()).unwrap();
+    assert_eq!(
+        (&status["phase"], &status["swaps"], &status["usersOfOld"], &status["leftOld"]),
+        (
+            &json!("switched"),
+            &json!([
+                {"service": "default/kubernetes", "addresses": ["10.96.0.1"],
+                    "alias": "default/clusterip-alias-kubernetes", "endpointsEqual": true},
+                {"service": "kube-system/kube-dns", "addresses": ["10.96.0.10"],
+                    "alias": "kube-system/clusterip-alias-kube-dns", "endpointsEqual": true},
+            ]),
+            &json!([
+                "Nodes node-a: the configuration of 1 kubelets can't be read: the API server answers 500",
+                "Pod kube-system/coredns-a: Pods older than the change: 1",
+            ]),
+            &json!([]),
+        )
+    );
+
+    // The endpoints of the alias are kept, whatever happens to them.
+    let (folder, kubeconfig) = (plane.folder().to_owned(), plane.kubeconfig().to_owned());
+    let keep = tokio::spawn(async move { command::clusterip(&folder, &kubeconfig, &["renumber", "keep"]).await });
+    let copy = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/clusterip-copy-kubernetes";
+    send(&plane.client(), Method::DELETE, copy, None).await.unwrap();
+    let kept = eventually("the endpoints of the alias", async || send(&plane.client(), Method::GET, copy, None).await);
+    assert_eq!(kept.await["endpoints"][0]["addresses"], json!(["192.0.2.1"]));
+
+    // The Pod of DNS is older than the switch.
+    let in_use = renumber(&plane, &["finish", "--kubelets-changed"]).await;
+    assert_eq!(in_use.status, 1);
+    assert!(in_use.stderr.contains("Pod kube-system/coredns-a: Pods older than the change: 1"), "{}", in_use.stderr);
+    delete_pod(&plane, "coredns-a").await;
+    // Times of creation have seconds.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    ready_pod(&plane, "coredns-b").await;
+    let finished = renumber(&plane, &["finish", "--kubelets-changed"]).await;
+    assert_eq!(
+        (finished.status, finished.stdout.as_str()),
+        (0, "the Service range is 10.100.0.0/24\n"),
+        "{finished:?}"
+    );
+    let kept = keep.await.unwrap();
+    assert_eq!(kept.status, 0, "{}", kept.stderr);
+    assert_eq!(ranges(&plane).await, [r#"kubernetes ["10.100.0.0/24"]"#]);
+    assert_eq!(
+        without_shop(addresses(&plane).await),
+        ["default/kubernetes 10.100.0.1", "kube-system/kube-dns 10.100.0.10"]
+    );
+    let slices = "/apis/discovery.k8s.io/v1/endpointslices?labelSelector=endpointslice.kubernetes.io/managed-by=clusterip-policy.io";
+    let copies = send(&plane.client(), Method::GET, slices, None).await.unwrap();
+    assert_eq!(copies["items"], json!([]));
+    let again = renumber(&plane, &["status"]).await;
+    assert_eq!(again.stdout, "no renumbering is recorded\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rollback_gives_services_addresses_of_the_old_range_again() {
+    let plane = cluster().await;
+    begin(&plane).await.ok();
+    assert!(is_moved(&addresses(&plane).await));
+    let other = renumber(&plane, &["begin", "--to", "10.101.0.0/24", "--yes"]).await;
+    let expected = "a renumbering to 10.100.0.0/24 has begun: finish it, or use clusterip renumber rollback";
+    assert!(other.stderr.contains(expected), "{}", other.stderr);
+    let back = renumber(&plane, &["rollback", "--grace-period", "1"]).await;
+    assert_eq!(back.status, 0, "{}{}", back.stdout, back.stderr);
+    let now = addresses(&plane).await;
+    assert!(now.iter().all(|service| service.split_once(' ').unwrap().1.starts_with("10.96.0.")), "{now:?}");
+    assert_eq!(without_shop(now), BEFORE[..2]);
+    assert_eq!(ranges(&plane).await, [r#"kubernetes ["10.96.0.0/24"]"#]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_are_mapped_to_the_new_range_and_back() {
+    let plane = cluster().await;
+    plane.install_pools().await;
+    let pool = json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool",
+        "metadata": {"name": "all"}, "spec": {"cidrs": ["10.96.0.64/26"], "exclude": ["10.96.0.80/30"], "reserved": 4}});
+    plane.apply(&pool.to_string()).await;
+    let spec = async || {
+        let path = "/apis/clusterip-policy.io/v1alpha1/servicepools/all";
+        let pool = send(&plane.client(), Method::GET, path, None).await.unwrap();
+        (pool["spec"]["cidrs"].clone(), pool["spec"]["exclude"].clone(), pool["spec"]["reserved"].clone())
+    };
+    let old = (json!(["10.96.0.64/26"]), json!(["10.96.0.80/30"]), json!(4));
+    let new = (json!(["10.100.0.64/26"]), json!(["10.100.0.80/30"]), json!(4));
+    let dry_run = renumber(&plane, &["begin", "--to", NEW, "--dry-run"]).await.ok();
+    let (_, shown) = dry_run.split_once("The pools become:\n").unwrap();
+    let mut wanted = pool.clone();
+    wanted["spec"]["cidrs"] = new.0.clone();
+    wanted["spec"]["exclude"] = new.1.clone();
+    let mut shown = clusterip_cluster::yaml::single(shown.trim_start_matches("---\n")).unwrap();
+    json_patch::merge(&mut shown, &json!({"spec": {"bands": null, "fence": null, "priority": null}}));
+    assert_eq!(shown, wanted);
+    assert_eq!(spec().await, old);
+
+    begin(&plane).await.ok();
+    assert_eq!(spec().await, new);
+    assert!(is_moved(&addresses(&plane).await), "{:?}", addresses(&plane).await);
+    renumber(&plane, &["rollback", "--grace-period", "1"]).await.ok();
+    assert_eq!(spec().await, old);
+    assert!(addresses(&plane).await.iter().all(|service| service.contains(" 10.96.0.")));
+}
