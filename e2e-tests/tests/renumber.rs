@@ -2,5 +2,6 @@
 
 mod check;
 mod interruptions;
+mod policies;
 mod support;
 mod whole;

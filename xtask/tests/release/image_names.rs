@@ -81,7 +81,10 @@ fn deploy_names_no_other_images() {
             count += 1;
         }
     }
-    assert_eq!(count, 2, "the Deployment and the DaemonSet have images, and the chart takes both from there");
+    assert_eq!(
+        count, 3,
+        "the server, the agents and the renumbering have images; the chart takes the first two from there"
+    );
 }
 
 /// Pages show upgrades, and therefore also other tags.

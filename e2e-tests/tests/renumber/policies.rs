@@ -1,0 +1,178 @@
+//! The policies of `deploy/renumbering`: what users and the account of the renumbering can't do during one.
+
+use axum::http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, Options, request};
+use crate::support::eventually::eventually;
+
+const NAMESPACE: &str = "clusterip-policy";
+const ACCOUNT: &str = "clusterip-renumbering";
+
+async fn deployed() -> ControlPlane {
+    let options = Options { service_ranges: vec!["10.96.0.0/24".to_owned()], ..Options::default() };
+    let plane = ControlPlane::start(options);
+    plane.install_pools().await;
+    plane.namespace(NAMESPACE).await;
+    for file in ["account.yaml", "account-writes.yaml", "old-addresses.yaml"] {
+        let file = format!("{}/../deploy/renumbering/{file}", env!("CARGO_MANIFEST_DIR"));
+        plane.apply(&std::fs::read_to_string(file).unwrap()).await;
+    }
+    plane
+}
+
+/// `allowed`, or the name of the policy that refuses the request, or another error.
+async fn tried(client: &Client, method: Method, path: &str, body: Value) -> String {
+    match client.request::<Value>(request(method, path, &body)).await {
+        Ok(_) => "allowed".to_owned(),
+        Err(kube::Error::Api(status)) => {
+            let policy = status.message.split_once("ValidatingAdmissionPolicy '").map(|(_, rest)| rest);
+            policy.and_then(|rest| rest.split('.').next()).map_or(status.message.clone(), str::to_owned)
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+fn service(name: &str, labels: Value, spec: Value) -> Value {
+    let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": labels},
+        "spec": {"ports": [{"port": 80}]}});
+    json_patch::merge(&mut service["spec"], &spec);
+    service
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_take_no_old_address_and_no_alias_during_a_renumbering() {
+    let plane = deployed().await;
+    let namespace = plane.namespace("shop").await;
+    let tenant = plane.service_account(&namespace, "mallory").await;
+    let rules = json!([{"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["*"]}]);
+    plane.grant(&tenant, Some(&namespace), rules).await;
+    let client = plane.client_as(&tenant);
+    let services = format!("/api/v1/namespaces/{namespace}/services");
+    let dry = format!("{services}?dryRun=All");
+    let old = || service("mine", json!({}), json!({"clusterIP": "10.96.0.77"}));
+    assert_eq!(tried(&client, Method::POST, &dry, old()).await, "allowed", "without a renumbering");
+    // Services that exist keep their addresses.
+    let kept = service("kept", json!({}), json!({"clusterIP": "10.96.0.78"}));
+    assert_eq!(tried(&client, Method::POST, &services, kept).await, "allowed");
+    let alias = service("alias", json!({"clusterip-policy/alias": "web"}), json!({}));
+    assert_eq!(tried(&plane.client(), Method::POST, &services, alias).await, "allowed");
+
+    let record = |namespace: &str, ranges: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "clusterip-renumbering", "namespace": namespace}, "data": {"oldRanges": ranges}})
+    };
+    // A record that the tenant writes means nothing.
+    plane.apply(&record(&namespace, "").to_string()).await;
+    plane.apply(&record(NAMESPACE, "10.96.0.0/24").to_string()).await;
+    eventually("the policy to be in force", async || {
+        (tried(&client, Method::POST, &dry, old()).await == "old-addresses").then_some(())
+    })
+    .await;
+    // Field owners that the tenant makes up hide nothing.
+    for owners in [json!([]), json!([{}]), json!([{"manager": "a", "operation": "Update", "apiVersion": "v1"}])] {
+        let mut hidden = old();
+        hidden["metadata"]["managedFields"] = owners.clone();
+        assert_eq!(tried(&client, Method::POST, &dry, hidden).await, "old-addresses", "{owners}");
+    }
+    let label = json!({"metadata": {"labels": {"clusterip-policy/alias": "web"}}});
+    let path = |name: &str| format!("{services}/{name}?dryRun=All");
+    let plain = json!({"metadata": {"annotations": {"a": "b"}}});
+    let rows = [
+        ("an address of another range", Method::POST, dry.clone(), service("mine", json!({}), json!({})), "allowed"),
+        ("its own Service", Method::PATCH, path("kept"), plain.clone(), "allowed"),
+        ("the label of aliases", Method::PATCH, path("kept"), label, "old-addresses"),
+        ("an alias", Method::PATCH, path("alias"), plain, "old-addresses"),
+        ("the deletion of an alias", Method::DELETE, path("alias"), Value::Null, "old-addresses"),
+        ("its own Service", Method::DELETE, path("kept"), Value::Null, "allowed"),
+    ];
+    for (name, method, path, body, expected) in rows {
+        assert_eq!(tried(&client, method, &path, body).await, expected, "{name}");
+    }
+    assert_eq!(tried(&plane.client(), Method::POST, &dry, old()).await, "allowed", "an administrator");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
+    let plane = deployed().await;
+    let client = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
+    let post = |group: &str, namespace: &str, plural: &str| match namespace {
+        "" => format!("{group}/{plural}?dryRun=All"),
+        namespace => format!("{group}/namespaces/{namespace}/{plural}?dryRun=All"),
+    };
+    let slice = |name: &str, service: &str, labels: Value| {
+        let mut slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "endpoints": [], "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}}});
+        json_patch::merge(&mut slice["metadata"]["labels"], &labels);
+        slice
+    };
+    let alias_label = || json!({"clusterip-policy/alias": "kubernetes"});
+    let range = |name: &str| {
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
+            "spec": {"cidrs": ["10.100.0.0/24"]}})
+    };
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let pool = json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool",
+        "metadata": {"name": "shop"},
+        "spec": {"cidrs": ["10.96.0.0/28"], "fence": "Deny", "match": {"namespaces": ["shop"]}}});
+    plane.apply(&pool.to_string()).await;
+    let pools = "/apis/clusterip-policy.io/v1alpha1/servicepools/shop?dryRun=All".to_owned();
+    let (core, discovery, network) = ("/api/v1", "/apis/discovery.k8s.io/v1", "/apis/networking.k8s.io/v1");
+    const REFUSED: &str = "renumbering-account";
+    let other = || service("web", json!({}), json!({}));
+    eventually("the policy to be in force", async || {
+        (tried(&client, Method::POST, &post(core, "default", "services"), other()).await == REFUSED).then_some(())
+    })
+    .await;
+    let alias = |spec: Value| service("clusterip-alias-kubernetes", alias_label(), spec);
+    let delete = |path: &str, name: &str| format!("{path}/{name}?dryRun=All");
+    let rows = [
+        ("an alias", Method::POST, post(core, "default", "services"), alias(json!({})), "allowed"),
+        (
+            "an alias with a selector",
+            Method::POST,
+            post(core, "default", "services"),
+            alias(json!({"selector": {"app": "web"}})),
+            REFUSED,
+        ),
+        ("a Service of kube-system", Method::POST, post(core, "kube-system", "services"), other(), REFUSED),
+        (
+            "a copy",
+            Method::POST,
+            post(discovery, "default", "endpointslices"),
+            slice("clusterip-copy-kubernetes", "clusterip-alias-kubernetes", alias_label()),
+            "allowed",
+        ),
+        (
+            "endpoints of default/kubernetes",
+            Method::POST,
+            post(discovery, "default", "endpointslices"),
+            slice("clusterip-copy-kubernetes", "kubernetes", alias_label()),
+            REFUSED,
+        ),
+        ("the record", Method::POST, post(core, NAMESPACE, "configmaps"), map("clusterip-renumbering"), "allowed"),
+        ("another ConfigMap", Method::POST, post(core, NAMESPACE, "configmaps"), map("other"), REFUSED),
+        ("a range", Method::POST, post(network, "", "servicecidrs"), range("clusterip-new"), "allowed"),
+        ("another range", Method::POST, post(network, "", "servicecidrs"), range("mine"), REFUSED),
+        (
+            "default/kubernetes",
+            Method::DELETE,
+            delete("/api/v1/namespaces/default/services", "kubernetes"),
+            Value::Null,
+            "allowed",
+        ),
+        (
+            "the addresses of a pool",
+            Method::PATCH,
+            pools.clone(),
+            json!({"spec": {"cidrs": ["10.100.0.0/28"]}}),
+            "allowed",
+        ),
+        ("its fence", Method::PATCH, pools.clone(), json!({"spec": {"fence": "Allow"}}), REFUSED),
+        ("whom it admits", Method::PATCH, pools, json!({"spec": {"match": {"namespaces": ["mine"]}}}), REFUSED),
+    ];
+    for (name, method, path, body, expected) in rows {
+        assert_eq!(tried(&client, method, &path, body).await, expected, "{name}");
+    }
+}
