@@ -120,6 +120,7 @@ impl World {
             ranges,
             other_flags: list(self.differs, "another flag"),
             old_flags: Vec::new(),
+            old_certificates: Vec::new(),
             pools_with_old: usize::from(!self.pools_are_new),
             pools_with_new: usize::from(self.pools_are_new),
             swaps: if self.has_swaps { self.states() } else { Vec::new() },

@@ -182,7 +182,7 @@ pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
         .filter(|address| change.is_old(*address))
         .filter_map(|address| Some((address, change.address(address)?)))
         .collect();
-    check_certificates(endpoints, given, &change, &mut findings).await;
+    check_certificates(&endpoints, given, &change.new_kubernetes(&ranges), &mut findings).await;
     check_kubelets(client, &nodes, &change, &mut findings).await;
     let steps = installer.steps(&change, &change.applied(&ranges), &dns);
     let (version, findings) = (version.git_version, findings.into_sorted());
@@ -266,7 +266,8 @@ fn is_of_kubernetes(slice: &Value) -> bool {
         && object::text(slice, &["metadata", "labels", "kubernetes.io/service-name"]) == "kubernetes"
 }
 
-fn api_servers(slice: &Value) -> Vec<SocketAddr> {
+/// The addresses of the API servers in an EndpointSlice of `default/kubernetes`.
+pub fn api_servers(slice: &Value) -> Vec<SocketAddr> {
     let list = |value: &Value, field: &str| value.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     let ports: Vec<u16> =
         list(slice, "ports").iter().filter_map(|port| port.get("port")?.as_u64()?.try_into().ok()).collect();
@@ -339,36 +340,42 @@ fn check_sizes(rows: &[ServiceRow], change: &Change, findings: &mut Findings) {
     }
 }
 
-/// Whether each API server shows a certificate for the new first addresses.
-async fn check_certificates(endpoints: Vec<SocketAddr>, given: &Given, change: &Change, findings: &mut Findings) {
-    let (_, new): (Vec<IpAddr>, Vec<IpAddr>) = change.firsts().unzip();
-    let remedy = format!("add {} to the certificate, and keep the old one", joined(&new, ", "));
-    let mut unreachable = Vec::new();
-    for server in &endpoints {
+/// Whether each API server shows a certificate for the new address of `default/kubernetes`.
+async fn check_certificates(endpoints: &[SocketAddr], given: &Given, new: &[IpAddr], findings: &mut Findings) {
+    if new.is_empty() {
+        return;
+    }
+    let remedy = format!("add {} to the certificate, and keep the old one", joined(new, ", "));
+    let (mut lacking, unreachable) = lacking(endpoints, new).await;
+    if !unreachable.is_empty() {
+        // From outside of the cluster, perhaps only a load balancer in front of the API servers can be reached.
+        lacking.extend(self::lacking(&given.api_server, new).await.0);
+        let message =
+            format!("their certificates can't be read from here: {}", joined(unreachable.iter().take(5), "; "));
+        findings.add(Before::Switch, "certificate", "API servers", message, format!("see yourself: {remedy}"));
+    }
+    for (server, missing) in lacking {
+        let message = format!("its certificate does not name {}", joined(missing, ", "));
+        findings.add(Before::Switch, "certificate", format!("API server {server}"), message, &remedy);
+    }
+}
+
+/// The API servers whose certificates lack some of the wanted addresses, each with these, and the ones that can't be
+/// reached.
+pub async fn lacking(servers: &[SocketAddr], wanted: &[IpAddr]) -> (Vec<(SocketAddr, Vec<IpAddr>)>, Vec<String>) {
+    let (mut lacking, mut unreachable) = (Vec::new(), Vec::new());
+    for server in servers {
         match certificates::addresses(*server).await {
-            Ok(named) => note_certificate(&named, &new, &format!("API server {server}"), &remedy, findings),
+            Ok(named) => {
+                let missing: Vec<IpAddr> = wanted.iter().filter(|it| !named.contains(it)).copied().collect();
+                if !missing.is_empty() {
+                    lacking.push((*server, missing));
+                }
+            }
             Err(error) => unreachable.push(format!("{server} ({error})")),
         }
     }
-    if unreachable.is_empty() {
-        return;
-    }
-    // From outside of the cluster, perhaps only a load balancer in front of the API servers can be reached.
-    for server in &given.api_server {
-        if let Ok(named) = certificates::addresses(*server).await {
-            note_certificate(&named, &new, &format!("API server {server}"), &remedy, findings);
-        }
-    }
-    let message = format!("their certificates can't be read from here: {}", joined(unreachable.iter().take(5), "; "));
-    findings.add(Before::Switch, "certificate", "API servers", message, format!("see yourself: {remedy}"));
-}
-
-fn note_certificate(named: &[IpAddr], new: &[IpAddr], server: &str, remedy: &str, findings: &mut Findings) {
-    let missing: Vec<&IpAddr> = new.iter().filter(|address| !named.contains(*address)).collect();
-    if !missing.is_empty() {
-        let message = format!("its certificate does not name {}", joined(missing, ", "));
-        findings.add(Before::Switch, "certificate", server, message, remedy);
-    }
+    (lacking, unreachable)
 }
 
 /// Which kubelets give Pods an old DNS address.

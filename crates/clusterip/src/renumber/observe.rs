@@ -1,10 +1,12 @@
 //! Reads what decides the next step of a renumbering.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clusterip_api::Kind as PoolKind;
 use clusterip_cluster::api_error::{failed, if_found};
+use clusterip_cluster::kinds;
 use clusterip_cluster::list_pages::visit_pages;
 use clusterip_cluster::object;
 use clusterip_core::service::addresses;
@@ -23,10 +25,10 @@ use kube::{Client, Error as KubeError};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::check::{check_kubelets, each};
+use super::check::{api_servers, check_kubelets, each, lacking};
 use super::findings::{Before, Findings};
 use super::services::{is_dns, is_kubernetes};
-use clusterip_cluster::kinds;
+use crate::text::joined;
 
 /// After this time, each API server has compared the default ServiceCIDR with its flag: it does so every 10 seconds.
 const COMPARED_AFTER: Duration = Duration::from_secs(15);
@@ -113,7 +115,10 @@ impl Observer {
                 observed.pools_with_old = count(&record.change);
                 observed.pools_with_new = count(&record.change.inverse());
             }
-            (Goal::Switch, Phase::Moved) => observed.old_flags = old_flags(&client, &record.new_ranges()).await?,
+            (Goal::Switch, Phase::Moved) => {
+                observed.old_flags = old_flags(&client, &record.new_ranges()).await?;
+                observed.old_certificates = old_certificates(&client, record).await?;
+            }
             _ => {}
         }
         if matches!(record.phase, Phase::Switching | Phase::Switched | Phase::Finishing) {
@@ -197,6 +202,16 @@ async fn old_flags(client: &Client, wanted: &[IpNet]) -> anyhow::Result<Vec<Stri
         }
     }
     Ok(others)
+}
+
+/// The API servers that can be reached and whose certificates do not name the new address of `default/kubernetes`.
+async fn old_certificates(client: &Client, record: &Record) -> anyhow::Result<Vec<String>> {
+    let servers: Vec<_> = slices(client, "default", "kubernetes").await?.iter().flat_map(api_servers).collect();
+    let (lacking, _) = lacking(&servers, &record.change.new_kubernetes(&record.ranges)).await;
+    let text = |(server, missing): &(SocketAddr, Vec<IpAddr>)| {
+        format!("the certificate of API server {server} does not name {}", joined(missing, ", "))
+    };
+    Ok(lacking.iter().map(text).collect())
 }
 
 pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapState> {

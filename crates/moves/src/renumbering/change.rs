@@ -70,6 +70,12 @@ impl Change {
         self.0.iter().map(|pair| (after(pair.from.network(), 1), after(pair.to.network(), 1)))
     }
 
+    /// The new address of `default/kubernetes`, which has one of the first of these ranges; none if that one stays.
+    pub fn new_kubernetes(&self, ranges: &[IpNet]) -> Vec<IpAddr> {
+        let primary = self.0.iter().filter(|pair| ranges.first().is_some_and(|range| range.trunc() == pair.from));
+        primary.map(|pair| after(pair.to.network(), 1)).collect()
+    }
+
     /// The address with the same distance from the beginning of its range; `None` if the new range is too small. An
     /// address outside of the ranges stays.
     pub fn address(&self, address: IpAddr) -> Option<IpAddr> {
@@ -269,5 +275,8 @@ mod tests {
         let change = change(&[("10.96.0.0/16", "10.100.0.0/16")]);
         let firsts: Vec<_> = change.firsts().map(|(from, to)| format!("{from} {to}")).collect();
         assert_eq!(firsts, ["10.96.0.1 10.100.0.1"]);
+        let of = |ranges: &[&str]| change.new_kubernetes(&nets(ranges));
+        assert_eq!(of(&["10.96.0.0/16", "fd00::/112"]), ["10.100.0.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(of(&["fd00::/112", "10.96.0.0/16"]), Vec::<IpAddr>::new(), "the primary range stays");
     }
 }

@@ -12,6 +12,8 @@ pub struct Observed {
     pub other_flags: Vec<String>,
     /// The Pods of API servers that show another flag than the new one.
     pub old_flags: Vec<String>,
+    /// The API servers whose certificates do not name the new address of `default/kubernetes`.
+    pub old_certificates: Vec<String>,
     /// How many pools have addresses of the old and of the new ranges.
     pub pools_with_old: usize,
     pub pools_with_new: usize,

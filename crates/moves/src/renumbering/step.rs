@@ -167,6 +167,9 @@ fn may_switch(record: &Record, observed: &Observed) -> Step {
             "{server} runs with another --service-cluster-ip-range{more}: restart it with the new one"
         ));
     }
+    if let Some(server) = observed.old_certificates.first() {
+        return Step::Stop(format!("{server}: add the address to its certificate, and keep the old one"));
+    }
     // What has no range would lose its addresses at the end.
     covered(record, observed)
         .or_else(|| confirmed(&record.new_ranges(), record, observed))
