@@ -1,5 +1,5 @@
-//! Explores all orders in which the requests of a renumbering, its deaths, the API servers and the administrator can act,
-//! on a model of a cluster. The exploration also finds the faults that are put into the steps on purpose.
+//! Explores, on a model of a cluster, all orders in which commands send their requests and are killed, API servers act,
+//! and the administrator restarts them. The exploration also finds the faults that are put into the steps on purpose.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -389,7 +389,7 @@ fn explore(next: Next) -> Result<usize, &'static str> {
 }
 
 #[test]
-fn renumbering_survives_its_death_at_every_request() {
+fn renumbering_ends_also_if_its_commands_are_killed_at_any_request() {
     let states = explore(step::next);
     assert!(states.is_ok_and(|states| states > 3_000), "{states:?}");
 }

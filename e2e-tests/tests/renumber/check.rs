@@ -115,7 +115,7 @@ async fn kubeadm_cluster() -> ControlPlane {
     plane
 }
 
-const TABLE: &str = r"10.96.0.0/16 becomes 10.100.0.0/16; Kubernetes VERSION, installed by kubeadm
+const TABLE: &str = r"10.96.0.0/16 becomes 10.100.0.0/16; Kubernetes VERSION, installer: kubeadm
 
 NAMESPACE    SERVICE     ADDRESS     METHOD    WHAT HAPPENS
 default      kubernetes  10.96.0.1   switch    clients notice nothing: an alias holds the old address until finish
@@ -130,12 +130,12 @@ BEFORE  KIND         OBJECT                                     WHAT TO DO
 begin   overlap      Node node-a                                it has 10.100.8.0/24, which overlaps with the new range 10.100.0.0/16: choose another range
 switch  address      ConfigMap kube-system/kubeadm-config       data.ClusterConfiguration names 10.96.0.0/16: change it with the steps of the administrator
 switch  certificate  API server 127.0.0.1:PORT0                 its certificate does not name 10.100.0.1: add 10.100.0.1 to the certificate, and keep the old one
-switch  certificate  API servers                                their certificates can't be read from here: 192.0.2.1:PORT0 (…): see yourself: add 10.100.0.1 to the certificate, and keep the old one
+switch  certificate  API servers                                their certificates can't be read from here: 192.0.2.1:PORT0 (…): check them yourself: add 10.100.0.1 to the certificate, and keep the old one
 finish  address      ConfigMap kube-system/coredns              data.Corefile names 10.96.7.7: change it to the new address, or to the name of the Service
 finish  address      NetworkPolicy shop/db-only                 spec.egress[0].to[0].ipBlock.cidr names 10.96.1.4/32: change it to the new address, or to the name of the Service
 finish  address      Pod shop/client                            spec.containers[0].env[0].value names 10.96.1.4:5432: change it to the new address, or to the name of the Service
 finish  address      ValidatingWebhookConfiguration by-address  webhooks[0].clientConfig.url names 10.96.1.2:443: change it to the new address, or to the name of the Service
-finish  kubelet      Nodes node-a                               the configuration of 1 kubelets can't be read: the API server answers 500: see yourself what clusterDNS is
+finish  kubelet      Nodes node-a                               the configuration of 1 kubelet can't be read: the API server answers 500: check clusterDNS on these nodes
 
 After clusterip renumber begin:
   1. kubectl -n kube-system edit configmap kubeadm-config: set networking.serviceSubnet to 10.100.0.0/16, and add 10.96.0.1 and 10.100.0.1 to apiServer.certSANs
@@ -144,7 +144,7 @@ After clusterip renumber begin:
   4. clusterip renumber switch
   5. kubectl -n kube-system edit configmap kubelet-config: set clusterDNS to 10.100.0.10
   6. on each node: set clusterDNS to 10.100.0.10 in /var/lib/kubelet/config.yaml; systemctl restart kubelet
-  7. restart the Pods that are older than the switch
+  7. restart the Pods that are older than the previous steps
   8. clusterip renumber finish
 
 7 Services: 1 seamless, 2 plain, 2 by the switch, 2 to change by hand; 1 problem before clusterip renumber begin
@@ -158,8 +158,8 @@ async fn check_reports_all_that_a_renumbering_meets() {
     let shown = |ended: &Ended| {
         let text = ended.stdout.replace(&port, "PORT0").replace(plane.version(), "VERSION");
         let (before, rest) = text.split_once("192.0.2.1:PORT0 (").unwrap();
-        let (_, after) = rest.split_once("): see yourself").unwrap();
-        format!("{before}192.0.2.1:PORT0 (…): see yourself{after}")
+        let (_, after) = rest.split_once("): check them").unwrap();
+        format!("{before}192.0.2.1:PORT0 (…): check them{after}")
     };
     let checked = check(&plane, &["--to", "10.100.0.0/16"]).await;
     assert_eq!(checked.stderr, "");

@@ -8,8 +8,8 @@ use crate::support::fault_proxy::{Fault, Proxy, Seen};
 /// More than the writes of a whole renumbering.
 const MOST_RUNS: usize = 60;
 
-/// Runs a command again and again until it succeeds. Each run ends after one or two writes: with one, a swap would never
-/// come further than its trigger. Returns the number of runs.
+/// Runs a command again and again until it succeeds. Each run ends after one or two writes: with one, a swap would
+/// never come further than its trigger. Returns the number of runs.
 async fn few_writes_at_a_time(plane: &ControlPlane, arguments: &[&str]) -> usize {
     for run in 1..=MOST_RUNS {
         let proxy = Proxy::start(plane).await;

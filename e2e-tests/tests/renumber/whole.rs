@@ -77,7 +77,7 @@ async fn service_range_is_replaced_while_every_old_address_is_held() {
                     "alias": "kube-system/clusterip-alias-kube-dns", "endpointsEqual": true},
             ]),
             &json!([
-                "Nodes node-a: the configuration of 1 kubelets can't be read: the API server answers 500",
+                "Nodes node-a: the configuration of 1 kubelet can't be read: the API server answers 500",
                 "Pod kube-system/coredns-a: Pods older than the change: 1",
             ]),
             &json!([]),

@@ -24,9 +24,9 @@ enum Format {
 #[serde(rename_all = "camelCase")]
 struct Version {
     version: &'static str,
-    /// As the names of the released programs have it.
+    /// The operating system and processor, as in the names of the released programs.
     platform: String,
-    /// Of the objects that this program reads and writes.
+    /// The API version of the pool objects that this program reads and writes.
     api_version: String,
 }
 

@@ -20,7 +20,7 @@ pub async fn addresses(server: SocketAddr) -> anyhow::Result<Vec<IpAddr>> {
     tokio::task::spawn_blocking(move || named_addresses(&certificate(server)?)).await?
 }
 
-/// The certificate is only read: nothing is sent to the server, so nobody needs to vouch for it.
+/// The certificate is only read: no request is sent to the server, so its certificate need not be verified.
 fn certificate(server: SocketAddr) -> anyhow::Result<CertificateDer<'static>> {
     let mut stream = TcpStream::connect_timeout(&server, TIME_LIMIT)?;
     stream.set_read_timeout(Some(TIME_LIMIT))?;

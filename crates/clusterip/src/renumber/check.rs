@@ -31,9 +31,9 @@ use super::installer::Installer;
 use super::mentions::PLACES;
 use super::services::{self, Surroundings};
 use crate::services::cluster_dns;
-use crate::text::joined;
+use crate::text::{joined, several};
 
-/// Since this version the API server keeps addresses of Services in IPAddresses alone.
+/// Since this version, the API server keeps addresses of Services in IPAddresses alone.
 const LEAST_MINOR: u32 = 34;
 /// How many kubelets are asked, and how many at once.
 const MOST_KUBELETS: usize = 1000;
@@ -96,7 +96,8 @@ pub async fn default_ranges(client: &Client) -> anyhow::Result<Vec<IpNet>> {
     Ok(cidrs.filter_map(|cidr| cidr.as_str()?.parse().ok()).collect())
 }
 
-/// Calls `visit` with all objects of a kind, in one namespace or in all; with none if the cluster does not have the kind.
+/// Calls `visit` with all objects of a kind, in one namespace or in all; with none if the cluster does not have the
+/// kind.
 pub async fn each(
     client: &Client,
     (api_version, kind): (&str, &str),
@@ -291,8 +292,8 @@ fn check_version(minor: &str, findings: &mut Findings) {
     }
 }
 
-/// Whether the pools can be mapped to the new ranges, and pools of other kinds overlap with these. Returns the namespaces
-/// whose Services the settings leave alone.
+/// Whether the pools can be mapped to the new ranges, and pools of other kinds overlap with these. Returns the
+/// namespaces whose Services the settings leave alone.
 async fn check_pools(client: &Client, change: &Change, findings: &mut Findings) -> anyhow::Result<Vec<String>> {
     let objects = live_settings::list_if_defined(client).await;
     let objects = objects.map_err(|error| failed("the pools of the cluster can't be listed", &error))?;
@@ -352,7 +353,7 @@ async fn check_certificates(endpoints: &[SocketAddr], given: &Given, new: &[IpAd
         lacking.extend(self::lacking(&given.api_server, new).await.0);
         let message =
             format!("their certificates can't be read from here: {}", joined(unreachable.iter().take(5), "; "));
-        findings.add(Before::Switch, "certificate", "API servers", message, format!("see yourself: {remedy}"));
+        findings.add(Before::Switch, "certificate", "API servers", message, format!("check them yourself: {remedy}"));
     }
     for (server, missing) in lacking {
         let message = format!("its certificate does not name {}", joined(missing, ", "));
@@ -398,12 +399,12 @@ pub async fn check_kubelets(client: &Client, nodes: &[String], change: &Change, 
         }
     }
     for (reason, nodes) in unknown {
-        let message = format!("the configuration of {} kubelets can't be read: {reason}", nodes.len());
+        let message = format!("the configuration of {} can't be read: {reason}", several(nodes.len(), "kubelet"));
         let nodes = joined(nodes.iter().take(3), ", ");
-        findings.add(Before::Finish, "kubelet", format!("Nodes {nodes}"), message, "see yourself what clusterDNS is");
+        findings.add(Before::Finish, "kubelet", format!("Nodes {nodes}"), message, "check clusterDNS on these nodes");
     }
     if let Some(more) = nodes.len().checked_sub(MOST_KUBELETS).filter(|more| *more > 0) {
-        findings.add(Before::Finish, "kubelet", "Nodes", format!("{more} more were not asked"), "see yourself");
+        findings.add(Before::Finish, "kubelet", "Nodes", format!("{more} more were not asked"), "check them yourself");
     }
 }
 
@@ -411,7 +412,7 @@ async fn cluster_dns_of(client: &Client, node: &str) -> Result<Vec<IpAddr>, Stri
     let request = Request::get(format!("/api/v1/nodes/{node}/proxy/configz")).body(Vec::new());
     let answer = client.request::<Value>(request.map_err(|error| error.to_string())?).await;
     let answer = answer.map_err(|error| match &error {
-        KubeError::Api(status) if status.code == 403 => "needs the permission to get nodes/proxy".to_owned(),
+        KubeError::Api(status) if status.code == 403 => "the permission to get nodes/proxy is missing".to_owned(),
         // The message of another failure names the node.
         KubeError::Api(status) => format!("the API server answers {}", status.code),
         error => error_message(error),

@@ -37,8 +37,8 @@ impl Installer {
         }
     }
 
-    /// The steps between `begin` and `finish`, in order. `ranges` are those of the cluster afterwards, `dns` the old and
-    /// the new addresses of the cluster's DNS.
+    /// The steps between `begin` and `finish`, in order. `ranges` are those of the cluster afterwards, `dns` the old
+    /// and the new addresses of the cluster's DNS.
     pub fn steps(self, change: &Change, ranges: &[IpNet], dns: &[(IpAddr, IpAddr)]) -> Vec<String> {
         let firsts: Vec<(IpAddr, IpAddr)> = change.firsts().collect();
         let (old, new) = (joined(firsts.iter().map(|it| it.0), ","), joined(firsts.iter().map(|it| it.1), ","));
@@ -57,8 +57,8 @@ impl Installer {
         match self {
             Self::Kubeadm => vec![
                 format!(
-                    "kubectl -n kube-system edit configmap kubeadm-config: set networking.serviceSubnet to {ranges}, and \
-                     add {old} and {new} to apiServer.certSANs"
+                    "kubectl -n kube-system edit configmap kubeadm-config: set networking.serviceSubnet to {ranges}, \
+                     and add {old} and {new} to apiServer.certSANs"
                 ),
                 format!(
                     "on each control-plane node: kubectl -n kube-system get configmap kubeadm-config -o \
@@ -97,7 +97,10 @@ impl Installer {
             ],
         }
         .into_iter()
-        .chain(["restart the Pods that are older than the switch".to_owned(), "clusterip renumber finish".to_owned()])
+        .chain([
+            "restart the Pods that are older than the previous steps".to_owned(),
+            "clusterip renumber finish".to_owned(),
+        ])
         .collect()
     }
 }

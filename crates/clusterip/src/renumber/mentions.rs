@@ -86,8 +86,8 @@ fn owner(object: &Value) -> Option<(&str, &str)> {
     Some((controller.get("kind")?.as_str()?, controller.get("name")?.as_str()?))
 }
 
-/// The path of the first text that names an address of an old range, and the address. A value has at most the depth that
-/// requests allow.
+/// The path of the first text that names an address of an old range, and the address. A value has at most the depth
+/// that requests allow.
 fn first<'v>(value: &'v Value, change: &Change) -> Option<(String, &'v str)> {
     match value {
         Value::String(text) => Some((String::new(), change.old_in(text)?)),

@@ -23,8 +23,8 @@ use crate::text::joined;
 
 /// How often the cluster is observed while it does something.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long before a swap the trigger is created: kube-proxy has programmed it by then, and waits for its `minSyncPeriod`
-/// before it programs both halves of the swap.
+/// How long before a swap the trigger is created: kube-proxy has programmed it by then, and waits for its
+/// `minSyncPeriod` before it programs both halves of the swap.
 const AFTER_TRIGGER: Duration = Duration::from_millis(450);
 const MANAGER: &str = "clusterip-renumber";
 
@@ -37,7 +37,7 @@ pub trait Mover {
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
     Done(String),
-    /// A person must do something first.
+    /// An administrator must do something first.
     Stopped(String),
 }
 
@@ -49,7 +49,7 @@ pub struct Run<'r, M> {
 }
 
 impl<M: Mover> Run<'_, M> {
-    /// Carries out steps until the goal is reached, or a person must do something.
+    /// Carries out steps until the goal is reached, or an administrator must do something.
     pub async fn work(&mut self, goal: Goal, mut record: Record) -> anyhow::Result<End> {
         let mut waited_for = String::new();
         loop {
@@ -98,7 +98,7 @@ impl<M: Mover> Run<'_, M> {
             _ => {}
         }
         record.phase = phase;
-        // What has moved is looked at again in another phase.
+        // The switch looks again for Services that have not moved.
         self.observer.has_moved &= phase != Phase::Switching;
         self.store.write(record).await?;
         note_kubelets(&self.observer, &mut self.store, record).await?;

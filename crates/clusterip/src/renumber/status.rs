@@ -29,7 +29,7 @@ pub struct Status {
 pub struct SwapStatus {
     pub service: String,
     pub addresses: Vec<IpAddr>,
-    /// The alias; the Service itself before its swap, and `nothing` in its middle.
+    /// The alias; the Service itself before its swap, and `nothing` in the middle of the swap.
     pub alias: String,
     /// Whether the alias has the endpoints of the Service.
     pub endpoints_equal: bool,
@@ -56,7 +56,7 @@ impl Observer {
                 Phase::Moving => "clusterip renumber begin",
                 Phase::Moved => "restart the API servers with the new range, then clusterip renumber switch",
                 Phase::Switching => "clusterip renumber switch",
-                Phase::Switched => "restart what knows old addresses, then clusterip renumber finish",
+                Phase::Switched => "restart kubelets and Pods, then clusterip renumber finish",
                 Phase::Finishing => "clusterip renumber finish",
                 Phase::RollingBack => "clusterip renumber rollback",
             },

@@ -51,7 +51,7 @@ pub fn table(check: &Check, layout: Layout) -> String {
     let Check { change, version, installer, services, findings, steps } = check;
     let changes = change.0.iter().map(|pair| format!("{} becomes {}", pair.from, pair.to));
     let title =
-        format!("{}; Kubernetes {}, installed by {}", joined(changes, ", "), harmless(version), installer.as_str());
+        format!("{}; Kubernetes {}, installer: {}", joined(changes, ", "), harmless(version), installer.as_str());
     let rows = services.iter().map(|row| {
         let style = match row.way {
             Way::Seamless | Way::Switch => style::GOOD,
@@ -113,7 +113,7 @@ pub fn status_table(status: Option<&Status>) -> String {
         vec![joined(changes, ", "), format!("phase: {}", status.phase.as_str()), format!("next: {}", status.next)],
         if status.swaps.is_empty() { Vec::new() } else { swaps },
         list("Services with an address of the old range:", &status.left_old),
-        list("what knows old addresses:", &status.users_of_old),
+        list("Pods and kubelets that know old addresses:", &status.users_of_old),
     ])
 }
 

@@ -32,7 +32,8 @@ impl Change {
             let from = from.iter().find(|from| is_v4(from) == is_v4(to)).map(IpNet::trunc);
             from.map(|from| Pair { from, to: *to }).ok_or_else(|| {
                 format!(
-                    "the cluster has no Service range of the family of {to}: a renumbering changes ranges, and adds none"
+                    "the cluster has no Service range of the family of {to}: a renumbering changes ranges, and adds \
+                     none"
                 )
             })
         };
@@ -116,8 +117,8 @@ impl Change {
         })
     }
 
-    /// The first address or range in a text that belongs to an old range. A range that contains the new range, too, such
-    /// as that of a proxy's exceptions, serves as well afterwards.
+    /// The first address or range in a text that belongs to an old range. A range that contains the new range, too,
+    /// such as that of a proxy's exceptions, serves as well afterwards.
     pub fn old_in<'t>(&self, text: &'t str) -> Option<&'t str> {
         let words = text.split(|c: char| !c.is_ascii_hexdigit() && !matches!(c, '.' | ':' | '/'));
         let mut words = words.map(|word| word.trim_matches(['.', ':', '/'])).filter(|word| word.contains(['.', ':']));

@@ -52,7 +52,7 @@ pub enum Step {
     DeleteRecord,
     /// The cluster does something, for this reason.
     Wait(String),
-    /// A person must do something first.
+    /// An administrator must do something first.
     Stop(String),
     Done(String),
 }
@@ -131,8 +131,8 @@ fn begin(record: &Record, observed: &Observed) -> Step {
 
 /// The step until it is certain that all API servers run with a flag of these ranges; `None` if it is certain.
 ///
-/// An API server does not show its flag. But one of them creates the default ServiceCIDR again from its flag when that is
-/// deleted, and the others report if their flags differ from it.
+/// An API server does not show its flag. But one of them creates the default ServiceCIDR again from its flag when that
+/// is deleted, and the others report if their flags differ from it.
 fn confirmed(wanted: &[IpNet], record: &Record, observed: &Observed) -> Option<Step> {
     let default = observed.ranges.get(DEFAULT_RANGES);
     let Some(ServiceRange { cidrs, is_being_deleted: false, is_settled }) = default else {
@@ -152,7 +152,8 @@ fn confirmed(wanted: &[IpNet], record: &Record, observed: &Observed) -> Option<S
         _ => format!("the flag of one is {}", shown(cidrs)),
     };
     Some(Step::Stop(format!(
-        "not all API servers run with --service-cluster-ip-range={} ({why}): restart each of them with it, and try again",
+        "not all API servers run with --service-cluster-ip-range={} ({why}): restart each of them with it, and try \
+         again",
         shown(wanted)
     )))
 }
@@ -222,7 +223,7 @@ fn may_finish(observed: &Observed, force: bool) -> Step {
         return Step::Enter(Phase::Finishing);
     }
     Step::Stop(format!(
-        "the old addresses are in use:\n  {}\nrestart these, or use --force, which cuts them off",
+        "the old addresses are in use:\n  {}\nmove or restart these, or use --force, which cuts them off",
         users.join("\n  ")
     ))
 }
