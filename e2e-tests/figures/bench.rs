@@ -104,8 +104,8 @@ impl Bench {
         ServerBuilder::new(&self.plane).settings(&self.settings).args(&["--claims", claims]).registered()
     }
 
-    /// Changes the settings of a server, by a namespace that does not exist. Each `number` gives other settings. The file is
-    /// replaced by a complete one, as kubelet replaces a mounted ConfigMap.
+    /// Changes the settings of a server, by a namespace that does not exist. Each `number` gives other settings. The
+    /// file is replaced by a complete one, as kubelet replaces a mounted ConfigMap.
     pub fn change_settings(&self, server: &Server, number: usize) {
         let settings = format!("{}  exemptNamespaces: [spare-{number}]\n", self.settings);
         let [new, file] = ["settings.yaml.new", "settings.yaml"].map(|name| server.folder().join(name));

@@ -32,8 +32,8 @@ pub struct Huge {
     admission: Vec<f64>,
 }
 
-/// Fills a new control plane, and measures starts in it. Then measures admissions there and in another control plane, which
-/// is empty, in turns.
+/// Fills a new control plane, and measures starts in it. Then measures admissions there and in another control plane,
+/// which is empty, in turns.
 pub async fn measure(pairs: usize) -> Huge {
     let start = || {
         let options = Options { audit: false, service_ranges: vec![RANGE.to_owned()], ..Options::default() };

@@ -119,8 +119,8 @@ async fn create_deployments(bench: &Bench) {
     }
 }
 
-/// Measures the times of admissions without the API server, in milliseconds, of a new server for each cluster. The servers
-/// take turns, so that all are measured while the machine is equally busy.
+/// Measures the times of admissions without the API server, in milliseconds, of a new server for each cluster. The
+/// servers take turns, so that all are measured while the machine is equally busy.
 pub async fn admissions_without_api_server<const N: usize>(benches: [&Bench; N]) -> [Vec<f64>; N] {
     let mut servers = Vec::new();
     for bench in benches {

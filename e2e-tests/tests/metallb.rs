@@ -1,4 +1,5 @@
-//! MetalLB's real controller beside `clusterip serve`: it takes the addresses that `clusterip` chooses, and chooses none.
+//! MetalLB's real controller beside `clusterip serve`: it takes the addresses that `clusterip` chooses, and chooses
+//! none.
 
 use std::env;
 use std::path::PathBuf;
@@ -22,8 +23,8 @@ struct Controller {
 }
 
 impl Controller {
-    /// Starts the controller of the folder that `CLUSTERIP_METALLB` names, with an IPAddressPool that assigns no address
-    /// by itself, and one that does. `None` if the variable is not set: the test is skipped.
+    /// Starts the controller of the folder that `CLUSTERIP_METALLB` names, with an IPAddressPool that assigns no
+    /// address by itself, and one that does. `None` if the variable is not set: the test is skipped.
     async fn start(plane: &ControlPlane) -> Option<Self> {
         let Some(folder) = env::var_os("CLUSTERIP_METALLB").map(PathBuf::from) else {
             missing::skip("metallb", "the tests with MetalLB need the folder that CLUSTERIP_METALLB names");

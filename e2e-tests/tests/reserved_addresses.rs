@@ -1,5 +1,5 @@
-//! `deploy/reservations`: the API server itself gives a Service the addresses that a ServicePool reserves for it, before
-//! it calls `clusterip serve`, which decides as if the policy had done nothing.
+//! `deploy/reservations`: the API server itself gives a Service the addresses that a ServicePool reserves for it,
+//! before it calls `clusterip serve`, which decides as if the policy had done nothing.
 
 use clusterip_core::service::is_set_by_hand;
 use kube::Client;
@@ -225,7 +225,8 @@ async fn primary_family_can_be_configured() {
     assert_eq!(tried(&client, &shop, &required).await.0, ["172.21.51.7", "fd00:21::5107"]);
 }
 
-/// The webhook decides about a Service as if the policy had done nothing, and the address does not count as set by hand.
+/// The webhook decides about a Service as if the policy had done nothing, and the address does not count as set by
+/// hand.
 #[tokio::test]
 async fn server_decides_as_without_the_policy() {
     let cluster = PoolCluster::lent().await;

@@ -65,8 +65,8 @@ pub struct Agent {
     /// The namespace of the agent, with its Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
-    /// How soon other nodes hold the addresses of this node after it has died. With 5s, the agent writes its heartbeat 7
-    /// times as often, and releases its addresses if the API server does not answer for 2 s
+    /// How soon other nodes hold the addresses of this node after it has died. With 5s, the agent writes its heartbeat
+    /// 7 times as often, and releases its addresses if the API server does not answer for 2 s
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = failover())]
     failover: Failover,
     /// The address for probes and metrics, over plain HTTP

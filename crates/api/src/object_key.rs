@@ -69,8 +69,8 @@ impl fmt::Display for ObjectKey {
 
 pub(crate) const SECTIONS: [(&str, Kind); 3] =
     [("services", Kind::ServicePool), ("external", Kind::ExternalPool), ("nodes", Kind::NodeBlockPool)];
-/// The fields of a ClusterIPPolicy or a pool with one of several names as their value. Objects have these names in upper
-/// camel case, as all of Kubernetes does, and the document has them in lower camel case.
+/// The fields of a ClusterIPPolicy or a pool with one of several names as their value. Objects have these names in
+/// upper camel case, as all of Kubernetes does, and the document has them in lower camel case.
 pub(crate) const ENUM_FIELDS: [&str; 4] = ["order", "explicit", "whenFull", "unmatched"];
 
 /// What messages say about fields of the document, and what they say about the same fields of objects.

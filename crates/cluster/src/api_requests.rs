@@ -69,8 +69,8 @@ where
     })
 }
 
-/// The URI of a request; of a streaming list without the version 0, with which kube's watcher accepts any old state.
-/// Without it, the API server sends a state that is not older than the request, as it does for a list.
+/// The URI of a request. That of a streaming list loses the resource version 0, with which kube's watcher accepts any
+/// old state. Without it, the API server sends a state that is not older than the request, as it does for a list.
 fn up_to_date(uri: Uri) -> Result<Uri, BoxError> {
     if !query_parts(&uri).any(|part| part == "sendInitialEvents=true") {
         return Ok(uri);

@@ -1,6 +1,6 @@
 //! The pools of the programs that announce external addresses: IPAddressPools of MetalLB, CiliumLoadBalancerIPPools of
-//! Cilium, and the ConfigMap of kube-vip-cloud-provider. `clusterip audit` compares them with the pools of the settings,
-//! and `clusterip init` finds out which of these programs a cluster has.
+//! Cilium, and the ConfigMap of kube-vip-cloud-provider. `clusterip audit` compares them with the pools of the
+//! settings, and `clusterip init` finds out which of these programs a cluster has.
 
 use std::net::IpAddr;
 

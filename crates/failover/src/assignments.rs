@@ -80,8 +80,8 @@ pub(crate) fn preference_order<'a>(
     holders: &BTreeMap<IpAddr, &'a str>,
     free: &BTreeSet<IpAddr>,
 ) -> BTreeMap<IpAddr, Vec<&'a str>> {
-    // The addresses of a Service with `externalTrafficPolicy: Local` have nodes of their own, so there may be thousands of
-    // groups.
+    // The addresses of a Service with `externalTrafficPolicy: Local` have nodes of their own, so there may be thousands
+    // of groups.
     let mut groups: BTreeMap<&BTreeSet<String>, Vec<IpAddr>> = BTreeMap::new();
     for (address, Assignment { nodes, .. }) in assignments {
         groups.entry(nodes).or_default().push(*address);

@@ -179,8 +179,8 @@ impl HeartbeatState {
             self.other = None;
             return;
         };
-        // An earlier agent of this node may rely on it for longer than this one does, but not for years: another agent may
-        // have put the heartbeat back.
+        // An earlier agent of this node may rely on it for longer than this one does, but not for years: another agent
+        // may have put the heartbeat back.
         let lease_duration_seconds = Some(Failover::of(&lease).heartbeat().seconds());
         let mut spec = LeaseSpec { lease_duration_seconds, ..lease.spec.clone().unwrap_or_default() };
         // While a heartbeat is put back again and again, no living agent has it: that agent would write its own identity.

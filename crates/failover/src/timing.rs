@@ -1,5 +1,5 @@
-//! Time limits and intervals of the agents. All agents of a cluster use the same values, whatever the Leases say. Only the
-//! times of a heartbeat are those of its owner ([`Failover`]).
+//! Time limits and intervals of the agents. All agents of a cluster use the same values, whatever the Leases say. Only
+//! the times of a heartbeat are those of its owner ([`Failover`]).
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::leases::Timing;
 
-/// How soon other nodes hold the addresses of an agent that has died: the times of its heartbeat. Each agent chooses its
-/// own, and writes it into its heartbeat as the duration of the Lease. So agents with different times can run side by
-/// side, as in a rolling update.
+/// How soon other nodes hold the addresses of an agent that has died: the times of its heartbeat. Each agent chooses
+/// its own, and writes it into its heartbeat as the duration of the Lease. So agents with different times can run side
+/// by side, as in a rolling update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Failover {
     #[default]
@@ -27,13 +27,13 @@ impl Failover {
         if seconds == Some(Self::Within5s.heartbeat().seconds()) { Self::Within5s } else { Self::Within25s }
     }
 
-    /// A heartbeat is valid for 20 s and is renewed about every 5 s. Its owner relies on it for only 17 s: the remaining
-    /// 3 s are for releasing addresses, and for clocks that run at different speeds.
+    /// A heartbeat is valid for 20 s and is renewed about every 5 s. Its owner relies on it for only 17 s: the
+    /// remaining 3 s are for releasing addresses, and for clocks that run at different speeds.
     ///
-    /// For a failover within 5 s, it is valid for 4 s, and its owner relies on it for 2.75 s. The rest is enough for the
-    /// kernel, which may remove an address a second after the end of its lifetime, and for clocks whose speeds differ by
-    /// 4 %. The kernel counts lifetimes in whole seconds, so it keeps an address for only 2 s after a renewal: the second
-    /// renewal after the last one must still come in time if the first one is lost.
+    /// For a failover within 5 s, it is valid for 4 s, and its owner relies on it for 2.75 s. The rest is enough for
+    /// the kernel, which may remove an address a second after the end of its lifetime, and for clocks whose speeds
+    /// differ by 4 %. The kernel counts lifetimes in whole seconds, so it keeps an address for only 2 s after a
+    /// renewal: the second renewal after the last one must still come in time if the first one is lost.
     pub const fn heartbeat(self) -> Timing {
         let (lease, deadline, retry) = match self {
             Self::Within25s => (20_000, 17_000, 5_000),
@@ -62,7 +62,8 @@ impl Failover {
         }
     }
 
-    /// The time limit of a request of a renewal. Several requests must fit into what is left of a term after a failed one.
+    /// The time limit of a request of a renewal. Several requests must fit into what is left of a term after a failed
+    /// one.
     pub const fn request_timeout(self) -> Duration {
         match self {
             Self::Within25s => REQUEST_TIMEOUT,
@@ -79,8 +80,8 @@ impl Failover {
     }
 }
 
-/// How long after the end of its lifetime the kernel may still have an address: it looks for such addresses at most once
-/// a second (`check_lifetime` in `net/ipv4/devinet.c` of Linux).
+/// How long after the end of its lifetime the kernel may still have an address: it looks for such addresses at most
+/// once a second (`check_lifetime` in `net/ipv4/devinet.c` of Linux).
 pub const KERNEL_DELAY: Duration = Duration::from_secs(1);
 /// For how long an agent may rely on a heartbeat at most, so that it may still hold an address whose claim was deleted.
 pub(crate) const LONGEST_HEARTBEAT: Duration = Failover::Within25s.heartbeat().lease;

@@ -38,7 +38,7 @@ pub fn address_of_a_killed_agent_is_taken_over() {
     stays(&held, probe, next, Duration::ZERO);
 }
 
-/// Agents that are killed and suspended in turns. `FAILOVERS=20` measures more of them than a test needs.
+/// Agents are killed and suspended in turns. `FAILOVERS=20` measures more failovers than a test needs.
 pub fn address_is_taken_over_within_5_s_again_and_again() {
     let mut held = HeldAddress::in_cluster(AgentCluster::with_arguments(&["--failover", "5s"]));
     let probe = held.cluster.probe(&[held.address]);
@@ -63,7 +63,7 @@ pub fn address_is_taken_over_within_5_s_again_and_again() {
         within(Duration::from_secs(20), "the agent to be ready again", || {
             held.cluster.get(dead, "/readyz").filter(|(status, _)| *status == 200)
         });
-        // It takes nothing back.
+        // The agent takes no address back.
         assert_eq!(held.cluster.holder(held.address), Some(held.holder));
     }
     assert_one_holder_at_a_time(&held.cluster, probe, held.address, &holders);

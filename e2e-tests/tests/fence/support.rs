@@ -96,8 +96,8 @@ pub async fn fences(pools: &Path, form: &str) -> Ended {
     ended(command).await
 }
 
-/// Runs each of these functions as two tests in a module of the same name: with pools as parameters of the policies, and
-/// with pools that are written into files of the API server.
+/// Runs each of these functions as two tests in a module of the same name: with pools as parameters of the policies,
+/// and with pools that are written into files of the API server.
 macro_rules! by_each_fence {
     ($($test:ident),+ $(,)?) => {$(
         mod $test {

@@ -1,5 +1,5 @@
-//! The fence with the pools written into it, by `clusterip settings`: as files of the API server, which nobody can delete
-//! through the API, and as policies for clusters without the custom resources.
+//! The fence with the pools written into it, by `clusterip settings`: as files of the API server, which nobody can
+//! delete through the API, and as policies for clusters without the custom resources.
 
 use axum::http::Method;
 use serde_json::{Value, json};

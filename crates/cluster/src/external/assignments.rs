@@ -82,8 +82,8 @@ pub fn owners(
     (owners, refused)
 }
 
-/// `endpoints` tells on which Nodes a Service has endpoints that get requests; `None` if that is unknown. Only these may
-/// hold the addresses of a Service with `externalTrafficPolicy: Local`: kube-proxy on others drops its traffic.
+/// `endpoints` tells on which Nodes a Service has endpoints that get requests; `None` if that is unknown. Only these
+/// may hold the addresses of a Service with `externalTrafficPolicy: Local`: kube-proxy on others drops its traffic.
 pub fn assignments(
     settings: &ExternalSettings,
     owners: &Owners,
@@ -175,8 +175,8 @@ impl AssignmentWatcher {
         Some(assigned)
     }
 
-    /// Watches the EndpointSlices of the cluster from the first Service on that needs them. Until they are listed, every
-    /// node of its pool may hold the addresses of that Service.
+    /// Watches the EndpointSlices of the cluster from the first Service on that needs them. Until they are listed,
+    /// every node of its pool may hold the addresses of that Service.
     async fn follow_endpoints(&self) {
         let has_record = |service: &Arc<StoredService>| service.is_local() && !service.record().is_empty();
         let services = self.stores.read_snapshot().external_services();

@@ -1,5 +1,5 @@
-//! When the change of a settings file counts: at once if the file was replaced as a whole, otherwise when it has stayed as
-//! it is for a second, because a program may still write it.
+//! When the change of a settings file counts: at once if the file was replaced as a whole, otherwise when it has stayed
+//! as it is for a second, because a program may still write it.
 
 use std::fs::{self, File};
 use std::io;
@@ -86,10 +86,10 @@ impl FileVersion {
 
     /// Whether this complete file came into the place of `before` in one step.
     ///
-    /// A symbolic link leads to another file in one step, as those of a mounted ConfigMap do. Behind the same path, another
-    /// inode is not enough, because some editors create a new file and write it there. Each write sets both times of a
-    /// file, and a rename only the second one: if they differ, the new file was written before it got its name. An inode
-    /// number that is used again looks like a file that is written in place.
+    /// A symbolic link leads to another file in one step, as those of a mounted ConfigMap do. Behind the same path,
+    /// another inode is not enough, because some editors create a new file and write it there. Each write sets both
+    /// times of a file, and a rename only the second one: if they differ, the new file was written before it got its
+    /// name. An inode number that is used again looks like a file that is written in place.
     fn has_replaced(&self, before: &Self) -> bool {
         let is_other = (self.device, self.inode) != (before.device, before.inode);
         let is_complete = self.real != before.real || self.changed > self.modified;

@@ -131,8 +131,8 @@ impl StoredService {
         &self.key
     }
 
-    /// Whether the Service as JSON has everything that a decision about `service` may read, of which it was read: no field
-    /// was cut or left out.
+    /// Whether the Service as JSON has everything that a decision about `service` may read, of which it was read: no
+    /// field was cut or left out.
     pub fn has_all_of(&self, service: &Value) -> bool {
         let value = |path: &str| path.split('.').try_fold(service, |value, key| value.get(key));
         let is_whole = |(path, most): &(&str, usize)| match (*path, value(path)) {
@@ -260,8 +260,8 @@ impl StoredService {
         self.ports.clone().unwrap_or_default()
     }
 
-    /// Whether the Service is of type `LoadBalancer`, and traffic for its external addresses reaches only its endpoints on
-    /// the node that receives the traffic: `externalTrafficPolicy: Local`.
+    /// Whether the Service is of type `LoadBalancer`, and traffic for its external addresses reaches only its endpoints
+    /// on the node that receives the traffic: `externalTrafficPolicy: Local`.
     pub fn is_local(&self) -> bool {
         self.is_local
     }

@@ -47,8 +47,8 @@ const WATCH_SECONDS: u32 = 50;
 const MAX_LIST_TIME: Duration = Duration::from_secs(10);
 /// How long after a list a kind is listed again because a namespace has room for objects that were left out.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
-/// How long a streaming list waits for its next object. An API server that does not know streaming lists never says where
-/// one ends.
+/// How long a streaming list waits for its next object. An API server that does not know streaming lists never says
+/// where one ends.
 const STREAM_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
@@ -610,12 +610,13 @@ impl Inner {
     }
 }
 
-/// A streaming list that is not complete: the API server sends it as the first events of a watch. The list then takes little
-/// memory, also that of large objects, and the API server reads nothing from etcd.
+/// A streaming list that is not complete: the API server sends it as the first events of a watch. The list then takes
+/// little memory, also that of large objects, and the API server reads nothing from etcd.
 ///
-/// After anything unusual, all kinds are listed in pages from then on. An API server may refuse streaming lists, or ignore
-/// that one is requested. And a tenant can make every one break off, with an object that is too large for an event: the
-/// watcher alone would begin again for ever. An API server that is not available says nothing about streaming lists.
+/// After anything unusual, all kinds are listed in pages from then on. An API server may refuse streaming lists, or
+/// ignore that one is requested. And a tenant can make every one break off, with an object that is too large for an
+/// event: the watcher alone would begin again for ever. An API server that is not available says nothing about
+/// streaming lists.
 #[derive(Default)]
 struct Stream {
     begun: bool,
@@ -624,7 +625,7 @@ struct Stream {
 enum Streamed {
     Complete,
     Partly(Stream),
-    /// For this reason.
+    /// The reason why the list failed.
     Failed(String),
 }
 

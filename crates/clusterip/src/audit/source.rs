@@ -174,7 +174,8 @@ impl WrittenObject<'_> {
     }
 }
 
-/// Adds what `read` makes of each object of a snapshot to what `new` returns. `None` leaves the object to the YAML parser.
+/// Adds what `read` makes of each object of a snapshot to what `new` returns. `None` leaves the object to the YAML
+/// parser.
 fn collected<T, R: Send>(
     source: &ManifestText,
     new: impl Fn() -> T,

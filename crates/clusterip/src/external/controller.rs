@@ -5,8 +5,8 @@
 //! - Every Service that gets external addresses from this product has them recorded, even if no webhook saw it.
 //! - The status of such a Service contains exactly those of its addresses that a living agent holds. As long as the
 //!   watch of the agents' Leases is silent, no address is taken away.
-//! - The status of a Service whose addresses another program announces is not changed: it gets the record, and what that
-//!   program reads.
+//! - The status of a Service whose addresses another program announces is not changed: it gets the record, and what
+//!   that program reads.
 //! - The status of a Service that the settings no longer serve loses its recorded addresses, and only then the record is
 //!   removed. That of any other Service is not changed.
 //! - If the settings have no pool any more, the record stays, and the status loses the addresses that it had from this

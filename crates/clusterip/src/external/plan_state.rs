@@ -41,8 +41,8 @@ impl PlanState {
         self.wanted_by.insert(index, named);
     }
 
-    /// The holder of each address as the policy gets it, for a manifest that becomes `object`. `read` returns a Service of
-    /// the cluster or one that was planned.
+    /// The holder of each address as the policy gets it, for a manifest that becomes `object`. `read` returns a Service
+    /// of the cluster or one that was planned.
     pub fn holder_of<'a>(
         &'a self,
         object: &Value,

@@ -77,7 +77,8 @@ pub struct Planner {
     /// The Nodes that exist already, each with its blocks, which it keeps, and with its manifest as above.
     existing_nodes: BTreeMap<String, (Vec<IpNet>, Option<Origin>)>,
     external: PlanState,
-    /// The evidence in the rows: most Services have the same as others, and it takes more memory than the rest of a row.
+    /// The evidence in the rows: most Services have the same as others, and it takes more memory than the rest of a
+    /// row.
     reports: HashSet<Arc<Report>>,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,

@@ -16,8 +16,8 @@ use crate::snapshot_kinds::kind_of;
 pub struct PlannedObject {
     /// What decisions read of it.
     pub(crate) read: ReadObject,
-    /// The fields that a plan may read of a Node, a ServiceCIDR, an object of the settings API, or a Service of which `read`
-    /// lacks some of them.
+    /// The fields that a plan may read of a Node, a ServiceCIDR, an object of the settings API, or a Service of which
+    /// `read` lacks some of them.
     whole: Option<CompactValue>,
     /// See [`misspellings::of_fields`].
     pub(crate) misspelled: Vec<String>,

@@ -492,8 +492,8 @@ impl<T: Targets> Run<'_, T> {
         // Each copy of the Service that is kept during a request counts for all Services that move at once.
         drop(service);
         // The endpoints may have become ready since the Service was looked at. The API server may take longer to list
-        // the EndpointSlices than to try the release and to store the record, so the list is sent with the dry run. It is
-        // not sent earlier: each Service that is read and can't move would be listed in vain.
+        // the EndpointSlices than to try the release and to store the record, so the list is sent with the dry run. It
+        // is not sent earlier: each Service that is read and can't move would be listed in vain.
         let asks_for_endpoints = !order.interrupts && journal.seamless.is_none();
         let mut reader = Run { since: self.since, ..Run::new(self.mover, self.id, self.uid, self.targets) };
         let reachability = async {

@@ -99,8 +99,8 @@ impl Component for AdmissionMetrics {
         registry.register("admissions", about, admissions);
         let about = "Time from an admission request to its answer";
         registry.register_with_unit("admission_duration", about, Unit::Seconds, duration);
-        let about = "Creates of a Service that was given another address in the last 65 s, which no Service shows: the create \
-                     before it was refused, or is in progress";
+        let about = "Creates of a Service that was given another address in the last 65 s, which no Service shows: the \
+                     create before it was refused, or is in progress";
         registry.register("repeated_creates", about, repeated_creates);
         let about = "When the served certificate expires; 0: there is none";
         registry.register_with_unit("certificate_expiry_timestamp", about, Unit::Seconds, certificate_expiry);

@@ -106,8 +106,8 @@ async fn reserved_address_of_a_pool_that_the_service_does_not_belong_to_is_taken
     assert_eq!(webhook.reserved(), Vec::<String>::new());
 }
 
-/// An update of a Service that has a reserved address changes nothing, and a Service that leaves `type: ExternalName` is
-/// decided like a new one.
+/// An update of a Service that has a reserved address changes nothing, and a Service that leaves `type: ExternalName`
+/// is decided like a new one.
 #[tokio::test]
 async fn only_an_update_that_allocates_is_decided_again() {
     let first = json!({"name": "first", "cidrs": ["10.0.2.0/30"], "match": {"namespaces": ["shop"]}});

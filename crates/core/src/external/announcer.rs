@@ -24,8 +24,8 @@ pub enum Announcer {
     KubeVip,
 }
 
-/// The address that keeps MetalLB and Cilium from choosing one: both refuse a Service whose requested address is in none
-/// of their pools. kube-vip would ask a DHCP server for an address.
+/// The address that keeps MetalLB and Cilium from choosing one: both refuse a Service whose requested address is in
+/// none of their pools. kube-vip would ask a DHCP server for an address.
 const NO_ADDRESS: &str = "0.0.0.0";
 
 /// At most this many Services share an address: each decision about one of them compares the ports of all.
@@ -85,8 +85,8 @@ impl Announcer {
         (!key.is_empty() && !is_too_long_for_addresses(key)).then_some(key)
     }
 
-    /// Whether the program lets two Services of one namespace share an address: they have the same key, no port of one is
-    /// a port of the other, and those with `externalTrafficPolicy: Local` select the same Pods.
+    /// Whether the program lets two Services of one namespace share an address: they have the same key, no port of one
+    /// is a port of the other, and those with `externalTrafficPolicy: Local` select the same Pods.
     fn lets_share(self, one: &Service, other: &Service) -> bool {
         let key = self.sharing_key(one);
         let (Some(ports), Some(others)) = (&one.ports, &other.ports) else { return false };

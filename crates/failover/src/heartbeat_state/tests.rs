@@ -114,8 +114,8 @@ fn term_ends_by_time_by_others_or_when_given_back() {
         let mut test = Test::running();
         event(&mut test);
         assert_eq!(test.term(at), None, "{name}");
-        // A heartbeat that this process recognizes as its own can be written again, under a new identity: at once, or when
-        // the kernel has certainly removed the addresses of a term whose time was over.
+        // A heartbeat that this process recognizes as its own can be written again, under a new identity: at once, or
+        // when the kernel has certainly removed the addresses of a term whose time was over.
         let at = if name == "the term is over" {
             assert_eq!(test.next(at), NextAction::Wait, "{name}");
             at + 1

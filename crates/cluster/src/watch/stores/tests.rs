@@ -40,8 +40,8 @@ fn refused_stream() -> (u16, String, bool) {
     (422, json!({"kind": "Status", "status": "Failure", "code": 422, "message": message}).to_string(), false)
 }
 
-/// As [`client`], of an API server that answers each request with this status and text, and then keeps the answer open or
-/// not.
+/// As [`client`], of an API server that answers each request with this status and text, and then keeps the answer open
+/// or not.
 fn api_server(answer: impl Fn(&str, &str) -> (u16, String, bool) + Clone + Send + Sync + 'static) -> Client {
     let service = service_fn(move |request: Request<kube::client::Body>| {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());

@@ -2,12 +2,12 @@
 //!
 //! Before the API server lists objects without a resource version, it waits until its cache has caught up with etcd: up
 //! to 100 ms if their kind seldom changes, which is many times as long as any other request of a move takes. With the
-//! resource version of an earlier list, it answers at once, and never with an older state than that of the earlier list.
-//! So the moves of a mover share the resource version of their latest list without one.
+//! resource version of an earlier list, it answers at once, and never with an older state than that of the earlier
+//! list. So the moves of a mover share the resource version of their latest list without one.
 //!
-//! The resource version 0 would need no earlier list. But then the API server answers with whatever its cache has. An API
-//! server whose cache is behind, beside others, would hide endpoints that became ready long ago, from this list and from
-//! the watch, and the move would interrupt the Service.
+//! The resource version 0 would need no earlier list. But then the API server answers with whatever its cache has. An
+//! API server whose cache is behind, beside others, would hide endpoints that became ready long ago, from this list and
+//! from the watch, and the move would interrupt the Service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,9 +79,9 @@ impl<T: Targets> Run<'_, T> {
     }
 
     /// Reads the EndpointSlices of a Service in the namespace of the move, until `found` returns true for some of them,
-    /// and tells whether it did. Also returns true after [`MAX_PAGES`], so that the Service does not move as one without
-    /// endpoints. They are not older than `listed`, or than this request. They are read in small pages: a tenant decides
-    /// how large its EndpointSlices are, and many moves read theirs at once.
+    /// and tells whether it did. Also returns true after [`MAX_PAGES`], so that the Service does not move as one
+    /// without endpoints. They are not older than `listed`, or than this request. They are read in small pages: a
+    /// tenant decides how large its EndpointSlices are, and many moves read theirs at once.
     pub(super) async fn find_in_slices(
         &mut self,
         service: &str,
@@ -152,7 +152,8 @@ mod tests {
     use crate::services::mover::targets::Alternatives;
     use crate::services::test_support::reconciler;
 
-    /// The API server answers with two pages and the resource version 1 to the first list, 2 to the next one, and so on.
+    /// The API server answers with two pages and the resource version 1 to the first list, 2 to the next one, and so
+    /// on.
     #[tokio::test(start_paused = true)]
     async fn list_is_not_older_than_one_of_the_last_half_second() {
         struct Case {
