@@ -25,7 +25,7 @@ pub enum CompactValue {
     /// A UID. It takes no memory besides `size_of::<Self>()`.
     Uuid([u8; 16]),
     List(Box<[Self]>),
-    /// A map of texts, such as labels: each key and each text with [`END`] after it, so that the map is one allocation.
+    /// A map of texts, such as labels: each key and each text with `END` after it, so that the map is one allocation.
     Texts(Box<str>),
     /// Every other map.
     Map(Box<[(Arc<str>, Self)]>),
