@@ -10,8 +10,7 @@
 //! - The Service is never deleted or created. Its UID stays, and so does everything that depends on it.
 //! - Nothing is changed if the API server refuses the first write, which is tried by a dry run.
 //! - Unless the order says so, no plain move begins while an endpoint can be reached at the present addresses. The API
-//!   server is asked during the dry run and while the record is written, at most a second before the first write to the
-//!   Service.
+//!   server is asked while the record is written, at most a second before the first write to the Service.
 //! - A move may be cut off anywhere. [`Mover::resume`] finishes it from the record. It may be called again, and does
 //!   nothing if nothing is left to do. Before it restores a new address or an external address, it asks the policy.
 //! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
@@ -30,15 +29,14 @@
 //!
 //! # Modules
 //! This module begins moves, and carries out the steps on the Service itself. `seamless_run` carries out those on
-//! temporary Services. `endpoint_slices` reads the endpoints, `records` stores the journals, and [`targets`] chooses
-//! target addresses.
+//! temporary Services. `records` stores the journals, and [`targets`] chooses target addresses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::connect::request_at_most;
-use clusterip_cluster::object::{service_path, text};
+use clusterip_cluster::object::service_path;
 use clusterip_cluster::snapshot::addresses;
 use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::service::{MANAGER, may_be_set_by_hand};
@@ -55,16 +53,16 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 
-mod endpoint_slices;
 pub(crate) mod records;
 mod seamless_run;
 pub mod targets;
 
-use self::endpoint_slices::{LatestList, MAX_ANSWER_AGE, Reachability};
 use self::records::{Records, UnfinishedMoves, refusal_of, text_of};
 use self::targets::{Attempt, Targets, same_families};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// A record may take several requests. If the answer about the endpoints is older then, they are listed again.
+const MAX_ANSWER_AGE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// For how many seconds after a move was recorded the status of a load balancer is restored. Later its addresses may
 /// belong to another load balancer, and then only its controller may write the status.
@@ -150,15 +148,13 @@ pub struct Mover {
     pub limits: Limits,
     size: Size,
     pub unfinished: UnfinishedMoves,
-    latest_list: LatestList,
 }
 
 impl Mover {
     /// A mover which records its moves in `namespace`, the server's namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
         let (records, unfinished) = (Records::new(client.clone(), namespace), UnfinishedMoves::default());
-        let (limits, latest_list) = (Limits::default(), LatestList::default());
-        Self { client, records, limits, size: Size::Large, unfinished, latest_list }
+        Self { client, records, limits: Limits::default(), size: Size::Large, unfinished }
     }
 
     #[must_use]
@@ -350,16 +346,6 @@ impl<'m, T: Targets> Run<'m, T> {
         }
     }
 
-    /// Reads a list, or a page of it.
-    async fn list(&mut self, path: &str) -> Result<Page, MoveError> {
-        loop {
-            match self.request(Method::GET, path, Vec::new()).await {
-                Ok(page) => return Ok(Page::of(page)),
-                Err(refusal) => self.wait(RunStep::Untouched("look up"), &refusal).await?,
-            }
-        }
-    }
-
     async fn put(&self, suffix: &str, service: Vec<u8>) -> Result<Value, Refusal> {
         let separator = if suffix.contains('?') { '&' } else { '?' };
         let path = format!("{}{suffix}{separator}fieldManager={MANAGER}", self.path());
@@ -491,39 +477,35 @@ impl<T: Targets> Run<'_, T> {
         let body = text_of(step::released(&service, &journal));
         // Each copy of the Service that is kept during a request counts for all Services that move at once.
         drop(service);
+        match self.put("?dryRun=All", body.clone()).await {
+            Ok(tried) => {
+                journal.recorded_at = Timestamp::now().as_second();
+                journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+            }
+            Err(refusal) => return self.unreleased(&refusal).await,
+        }
+        let journal = Arc::new(journal);
         // The endpoints may have become ready since the Service was looked at. The API server may take longer to list
-        // the EndpointSlices than to try the release and to store the record, so the list is sent with the dry run. It
-        // is not sent earlier: each Service that is read and can't move would be listed in vain.
+        // the EndpointSlices than to store the record, so both requests are sent at once.
         let asks_for_endpoints = !order.interrupts && journal.seamless.is_none();
         let mut reader = Run { since: self.since, ..Run::new(self.mover, self.id, self.uid, self.targets) };
-        let reachability = async {
-            Ok(match asks_for_endpoints {
-                true => reader.reachability().await,
-                false => Ok(Reachability { is_reachable: false, at: Instant::now() }),
-            })
+        let reachable = async {
+            let reachable = if asks_for_endpoints { reader.is_reachable().await } else { Ok(false) };
+            (reachable, Instant::now())
         };
-        let recorded = async {
-            let tried = self.put("?dryRun=All", body.clone()).await?;
-            journal.recorded_at = Timestamp::now().as_second();
-            journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-            let journal = Arc::new(journal);
-            self.record_journal(&journal).await.map(|()| journal)
-        };
-        // If the dry run is refused, the move does not wait for the list.
-        let (journal, reachability) = match future::try_join(recorded, reachability).await {
-            Ok(prepared) => prepared,
-            Err(refusal) => return self.unreleased(&refusal).await,
-        };
+        let (recorded, (reachable, asked)) = future::join(self.record_journal(&journal), reachable).await;
+        if let Err(refusal) = recorded {
+            return self.unreleased(&refusal).await;
+        }
         if let Some(plan) = &journal.seamless {
             self.progress = Progress::of_first_run();
             return Ok(Some(self.finish_seamless(&journal, plan).await?));
         }
-        let Reachability { is_reachable, at } = reachability?;
-        let is_reachable = match asks_for_endpoints && !is_reachable && at.elapsed() > MAX_ANSWER_AGE {
-            true => self.reachability().await?.is_reachable,
-            false => is_reachable,
-        };
-        if is_reachable {
+        let mut reachable = reachable?;
+        if asks_for_endpoints && !reachable && asked.elapsed() > MAX_ANSWER_AGE {
+            reachable = self.is_reachable().await?;
+        }
+        if reachable {
             return Err(Unmoved::Reachable.into());
         }
         match self.put("", body).await {
@@ -739,23 +721,6 @@ impl<T: Targets> Run<'_, T> {
             Outcome::Overtaken { from, why, .. } => Outcome::Overtaken { from, now: addresses(service), why },
             reached => reached,
         })
-    }
-}
-
-/// A page of a list, or a whole list.
-struct Page {
-    items: Vec<Value>,
-    /// The token of the next page; empty if this is the last one.
-    token: String,
-    resource_version: String,
-}
-
-impl Page {
-    fn of(mut page: Value) -> Self {
-        let items = page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
-        let [token, resource_version] =
-            ["continue", "resourceVersion"].map(|field| text(&page, &["metadata", field]).to_owned());
-        Self { items, token, resource_version }
     }
 }
 

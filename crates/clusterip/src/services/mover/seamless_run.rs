@@ -32,6 +32,11 @@ const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_STEPS: usize = 8;
 /// How many bytes the steps of a move add to a temporary Service at most.
 const GROWTH: usize = 4096;
+/// How many EndpointSlices are read at once.
+const SLICES_PER_PAGE: usize = 4;
+/// How many pages of EndpointSlices of a Service are read at most: Kubernetes writes up to 100 endpoints into each, and
+/// an administrator may raise that to 1000.
+const MAX_PAGES: usize = 256;
 
 impl<T: Targets> Run<'_, T> {
     /// Chooses how to make the ordered move: with these temporary Services, or `None` for a plain move, because no
@@ -53,7 +58,7 @@ impl<T: Targets> Run<'_, T> {
             return prevented(error.to_string());
         }
         let quotas = format!("/api/v1/namespaces/{}/resourcequotas", self.id.namespace);
-        if let Some(reason) = method::without_room(&self.list(&quotas).await?.items) {
+        if let Some(reason) = method::without_room(&self.list(&quotas).await?.1) {
             return prevented(reason);
         }
         let server = &self.mover.records.namespace;
@@ -323,8 +328,63 @@ impl<T: Targets> Run<'_, T> {
             method::ready_endpoints(slices).for_each(|hash| ready = (ready.0 + 1, ready.1.wrapping_add(hash)));
             false
         };
-        let too_many = self.find_in_slices(service, None, add).await?;
+        let too_many = self.find_in_slices(service, add).await?;
         Ok((!too_many).then_some(ready))
+    }
+
+    /// Whether the API server knows an endpoint of the Service that can be reached at its present addresses.
+    pub(super) async fn is_reachable(&mut self) -> Result<bool, MoveError> {
+        let targets = self.targets;
+        self.find_in_slices(&self.id.name, |slices| targets.is_reachable(slices)).await
+    }
+
+    /// Reads the EndpointSlices of a Service in the namespace of the move, until `found` returns true for some of them,
+    /// and tells whether it did. Also returns true after [`MAX_PAGES`], so that the Service does not move as one without
+    /// endpoints. They are read in small pages: a tenant decides how large its EndpointSlices are, and many moves read
+    /// theirs at once.
+    async fn find_in_slices(
+        &mut self,
+        service: &str,
+        mut found: impl FnMut(&[Value]) -> bool,
+    ) -> Result<bool, MoveError> {
+        let (mut token, mut limit) = (String::new(), SLICES_PER_PAGE);
+        for _ in 0..MAX_PAGES {
+            let path = format!(
+                "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D\
+                 {service}&limit={limit}&continue={token}",
+                self.id.namespace
+            );
+            let (next, page) = match self.list(&path).await {
+                // An administrator may have allowed 1000 endpoints in each.
+                Err(MoveError::TooLarge(_)) if self.mover.size == Size::Large && limit > 1 => {
+                    limit = 1;
+                    continue;
+                }
+                read => read?,
+            };
+            if found(&page) {
+                return Ok(true);
+            }
+            if next.is_empty() {
+                return Ok(false);
+            }
+            token = next;
+        }
+        Ok(true)
+    }
+
+    /// The token of the next page, and the objects of a page of a list.
+    async fn list(&mut self, path: &str) -> Result<(String, Vec<Value>), MoveError> {
+        loop {
+            match self.request(HttpMethod::GET, path, Vec::new()).await {
+                Ok(mut page) => {
+                    let items = page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take);
+                    let token = text(&page, &["metadata", "continue"]).to_owned();
+                    return Ok((token, items.unwrap_or_default()));
+                }
+                Err(refusal) => self.wait(RunStep::Untouched("look up"), &refusal).await?,
+            }
+        }
     }
 
     fn outcome(&mut self, seen: &Observed) -> Outcome {
