@@ -32,6 +32,11 @@ use crate::reservations::replica_claims::Claims;
 use crate::snapshot::{self, MAX_STEPS, Missing, Snapshot};
 use crate::watch::partial_object::PartialObject;
 
+/// How many Services with which the subject can't share an address are compared with it for one decision. Services with
+/// one sharing key begin their search at the same address. A tenant may have thousands of them with the same port, each
+/// at an address of its own.
+const MAX_COMPARED: usize = 256;
+
 /// What a decision looked up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asked {
@@ -64,6 +69,9 @@ pub struct StoredCluster {
     /// Whether no address counts as used.
     pub all_are_free: bool,
     left: Cell<usize>,
+    /// How many Services were compared with the subject to refuse an address. Those of an address that it may share do
+    /// not count, so that a Service keeps the address that it shares.
+    compared: Cell<usize>,
     reserved: RefCell<Vec<IpAddr>>,
     /// External addresses that are reserved for a Service with which the subject may share them.
     shared: RefCell<Vec<(IpAddr, ServiceKey)>>,
@@ -113,6 +121,7 @@ impl StoredCluster {
             kept: Vec::new(),
             all_are_free: false,
             left: Cell::new(MAX_STEPS),
+            compared: Cell::default(),
             reserved: RefCell::default(),
             shared: RefCell::default(),
             failed_claim: RefCell::default(),
@@ -129,7 +138,7 @@ impl StoredCluster {
 
     /// The Service that has this external address or gets it; `None` if there is none. Others may have claimed it while
     /// it was in no pool: of several Services, the one that has it recorded comes first, and the subject last. Services
-    /// that let `sharer` share the address do not count.
+    /// that let `sharer` share the address do not count, until [`MAX_COMPARED`] were compared in vain.
     pub(crate) fn external_holder(&self, address: IpAddr, sharer: &Sharer<'_>) -> Option<Holder> {
         // A reservation may end after its Service is seen, so the ledger comes first.
         let mut in_flight = self.ledger.owner(address);
@@ -146,7 +155,12 @@ impl StoredCluster {
         };
         let mut owners: Vec<&ServiceKey> = snapshot.external_owners(address).collect();
         let others: Vec<_> = owners.iter().copied().filter(|owner| self.subject.owner.service != **owner).collect();
-        if sharer.shares(others.iter().copied(), |owner| snapshot.service(owner)?.in_request(|_| true).ok()) {
+        let compared = Cell::new(self.compared.get());
+        let read = |owner: &ServiceKey| {
+            compared.update(|count| count + 1);
+            snapshot.service(owner)?.in_request(|_| true).ok()
+        };
+        if self.compared.get() < MAX_COMPARED && sharer.shares(others.iter().copied(), read) {
             owners.retain(|owner| self.subject.owner.service == **owner);
             // It is seen with its ports, so its reservation need not keep the address from this Service.
             let is_shared = |it: &mut Owner| {
@@ -154,6 +168,8 @@ impl StoredCluster {
             };
             let shared = in_flight.take_if(is_shared).map(|it| (address, it.service));
             self.shared.borrow_mut().extend(shared);
+        } else {
+            self.compared.set(compared.get());
         }
         let stored = match owners[..] {
             [only] => Some(only),
@@ -184,6 +200,7 @@ impl StoredCluster {
     /// Releases everything that was reserved, for another decision with as many steps.
     pub fn release(&self) {
         self.left.set(MAX_STEPS);
+        self.compared.set(0);
         if !self.reserved.borrow().is_empty() {
             // No address is used, so the shares of the settings are not consulted.
             self.commit(&[], &Settings::default());
@@ -461,6 +478,61 @@ mod tests {
         assert_eq!(holder("third", 25).as_deref(), Some("tls"), "its ports are not known yet");
         snapshot.write().unwrap().insert(&object("tls", 443));
         assert_eq!(holder("third", 25), None);
+    }
+
+    #[test]
+    fn services_compared_in_vain_for_one_decision_are_bounded() {
+        struct Case {
+            name: &'static str,
+            /// How many addresses with one Service were tried, of which each has the port of the subject.
+            refused: usize,
+            compared: usize,
+            shares: bool,
+        }
+        let (snapshot, ledger) = (Arc::<RwLock<Snapshot>>::default(), Ledger::default());
+        let object = |name: &str, address: IpAddr, port: u16| {
+            json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"namespace": "shop", "name": name, "annotations": {
+                    RECORD_ANNOTATION: address.to_string(), "metallb.io/allow-shared-ip": "front",
+                }},
+                "spec": {"type": "LoadBalancer", "ports": [{"port": port}]},
+            })
+        };
+        let insert = |object: &Value| {
+            snapshot.write().unwrap().insert(object);
+        };
+        let nth = |index: usize| IpAddr::from(u32::to_be_bytes(0x0a00_0000 + u32::try_from(index).unwrap()));
+        for index in 0..2 * MAX_COMPARED {
+            insert(&object(&format!("refused-{index}"), nth(index), 443));
+        }
+        let full = IpAddr::from([10, 1, 0, 0]);
+        for port in 1..=32 {
+            insert(&object(&format!("full-{port}"), full, port));
+        }
+        // As many as may share an address with the subject.
+        let shared = IpAddr::from([10, 2, 0, 0]);
+        for port in 1..=31 {
+            insert(&object(&format!("shared-{port}"), shared, port));
+        }
+        let service = Service::read(&object("web", shared, 443), "").unwrap();
+        let sharer = Sharer { service: &service, namespace: "shop", announcer: Announcer::MetalLb };
+        let cluster = addresses(&snapshot, &ledger, "web", false);
+        for Case { name, refused, compared, shares } in [
+            Case { name: "a shared address", refused: 0, compared: 0, shares: true },
+            Case { name: "after some refusals", refused: MAX_COMPARED - 1, compared: MAX_COMPARED - 1, shares: true },
+            Case { name: "after all of them", refused: MAX_COMPARED, compared: MAX_COMPARED, shares: false },
+            Case { name: "after more", refused: 2 * MAX_COMPARED, compared: MAX_COMPARED, shares: false },
+        ] {
+            cluster.release();
+            assert!(cluster.external_holder(full, &sharer).is_some(), "{name}: a full address");
+            for index in 0..refused {
+                let holder = cluster.external_holder(nth(index), &sharer).map(|holder| holder.service.name);
+                assert_eq!(holder, Some(format!("refused-{index}")), "{name}");
+            }
+            let is_shared = cluster.external_holder(shared, &sharer).is_none();
+            assert_eq!((cluster.compared.get(), is_shared), (compared, shares), "{name}");
+        }
     }
 
     /// The addresses for `shop/name` under settings that keep [`KEPT`] for `shop/web`.

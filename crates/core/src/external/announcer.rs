@@ -110,7 +110,7 @@ pub struct Sharer<'a> {
 
 impl Sharer<'_> {
     /// Whether the Service may share an address with all of these Services. `read` returns a Service; `None` if it is
-    /// unknown.
+    /// unknown. It is not called if there are too many of them, or if one is in another namespace.
     pub fn shares<'k>(
         &self,
         owners: impl IntoIterator<Item = &'k ServiceKey>,
@@ -119,11 +119,12 @@ impl Sharer<'_> {
         if self.announcer.sharing_key(self.service).is_none() {
             return false;
         }
-        owners.into_iter().enumerate().all(|(index, owner)| {
-            index < MAX_SHARING - 1
-                && owner.namespace == self.namespace
-                && read(owner).is_some_and(|other| self.announcer.lets_share(self.service, &other))
-        })
+        let owners: Vec<_> = owners.into_iter().take(MAX_SHARING).collect();
+        owners.len() < MAX_SHARING
+            && owners.iter().all(|owner| owner.namespace == self.namespace)
+            && owners
+                .iter()
+                .all(|owner| read(owner).is_some_and(|other| self.announcer.lets_share(self.service, &other)))
     }
 }
 
