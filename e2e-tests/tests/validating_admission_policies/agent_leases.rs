@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use clusterip_agent::agent_metrics::AgentMetrics;
 use clusterip_agent::event_loop::AddressAgent;
@@ -190,14 +190,21 @@ async fn writes_of_a_short_heartbeat(agents: &Agents) -> Vec<Call<'static>> {
         call("its heartbeat, renewed", replace(&agents.forger, own(4, 1)).await, "allowed"),
         call("the same, ended while it lives", replace(&agents.me, lease(20, "", 2)).await, "refused"),
     ];
+    // The API server writes the time of a renewal in whole seconds. It rounds most at the end of a second.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    tokio::time::sleep(Duration::from_millis((1900 - u64::from(now.subsec_millis())) % 1000)).await;
+    let before = Instant::now();
+    calls.push(call("its heartbeat, renewed again", replace(&agents.forger, own(4, 2)).await, "allowed"));
+    let ended = eventually_within(Duration::from_secs(10), "the end of a silent heartbeat", async || {
+        Some(replace(&agents.me, lease(20, "", 3)).await).filter(|ended| ended != "refused")
+    });
+    calls.push(call("the same, ended after a silence", ended.await, "allowed"));
+    let silence = before.elapsed();
+    assert!(silence > Duration::from_secs(2), "a healthy agent may be silent for {silence:?}");
+    calls.push(call("its heartbeat, for 20 s", replace(&agents.forger, own(20, 4)).await, "allowed"));
     tokio::time::sleep(Duration::from_millis(3500)).await;
     calls.extend([
-        call("the same, ended after a silence of 3 s", replace(&agents.me, lease(20, "", 2)).await, "allowed"),
-        call("its heartbeat, for 20 s", replace(&agents.forger, own(20, 3)).await, "allowed"),
-    ]);
-    tokio::time::sleep(Duration::from_millis(3500)).await;
-    calls.extend([
-        call("the same, ended after a silence of 3 s", replace(&agents.me, lease(20, "", 4)).await, "refused"),
+        call("the same, ended after a silence of 3 s", replace(&agents.me, lease(20, "", 5)).await, "refused"),
         call("its heartbeat, deleted", delete(&agents.forger, NAME).await, "allowed"),
     ]);
     calls
