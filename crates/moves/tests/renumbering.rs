@@ -59,6 +59,10 @@ struct World {
     places: [Place; SWAPS],
     trigger: bool,
     users_of_old: bool,
+    /// A Service that can't move.
+    shop_stays: bool,
+    /// Another Service has the new address of `default/kubernetes`.
+    taken: bool,
     running: Option<Running>,
     /// A renumbering has begun.
     has_begun: bool,
@@ -102,6 +106,8 @@ impl World {
             places: [place; SWAPS],
             trigger: false,
             users_of_old: true,
+            shop_stays: false,
+            taken: false,
             running: None,
             has_begun: false,
         }
@@ -125,6 +131,7 @@ impl World {
             pools_with_new: usize::from(self.pools_are_new),
             swaps: if self.has_swaps { self.states() } else { Vec::new() },
             has_trigger: self.trigger,
+            taken: list(self.taken, "Service shop/thief"),
             left_old: list(!self.shop_is_new, "Service shop/web"),
             left_new: list(self.shop_is_new, "Service shop/web"),
             users_of_old: list(self.users_of_old, "Pod shop/client"),
@@ -165,6 +172,7 @@ impl World {
             Request::DeleteTrigger => self.trigger = false,
             Request::Delete(at) if self.places[at].service == Held::Old => self.places[at].service = Held::Absent,
             Request::Delete(_) => {}
+            Request::Create(0) if self.taken => {}
             Request::Create(at) if self.places[at].service == Held::Absent => self.places[at].service = Held::New,
             Request::Create(_) => {}
             // The API server refuses an address that another Service has.
@@ -224,7 +232,7 @@ impl World {
             }
             Step::SetPools(direction) => world.pools_are_new = direction == Direction::Forward,
             Step::Move(direction) => {
-                world.shop_is_new = direction == Direction::Forward;
+                world.shop_is_new = direction == Direction::Forward && !world.shop_stays;
                 running.has_moved = true;
             }
             Step::Enter(phase) => {
@@ -290,6 +298,14 @@ impl World {
                 all.push(world);
             }
         }
+        // A tenant prepares Services, and an administrator deletes the one with the address.
+        if !self.has_begun {
+            all.push(Self { shop_stays: true, ..self.clone() });
+            all.push(Self { taken: true, ..self.clone() });
+        }
+        if self.taken {
+            all.push(Self { taken: false, ..self.clone() });
+        }
         if self.users_of_old && self.phase == Some(Phase::Switched) {
             all.push(Self { users_of_old: false, ..self.clone() });
         }
@@ -313,6 +329,9 @@ impl World {
         let swapped = |place: &&Place| place.service == Held::New;
         if self.places.iter().any(|place| place.alias == Held::Old && place.service == Held::Old) {
             return Some("two Services have the same address");
+        }
+        if self.taken && self.places[0].service == Held::Absent {
+            return Some("default/kubernetes is deleted and can't be created again");
         }
         if self.places[0].alias == Held::Old && !self.places[0].copies && !is_ending {
             return Some("the old address of default/kubernetes has no endpoints");
@@ -444,6 +463,22 @@ fn exploration_finds_faults() {
                 step::next(goal, record, &observed)
             },
             expected: "an old address is not held after the switch",
+        },
+        Case {
+            name: "the switch does not look who has the new addresses",
+            next: |goal, record, observed| {
+                let observed = Observed { taken: Vec::new(), ..observed.clone() };
+                step::next(goal, record, &observed)
+            },
+            expected: "default/kubernetes is deleted and can't be created again",
+        },
+        Case {
+            name: "a Service that can't move stops the finish",
+            next: |goal, record, observed| match (goal, record.phase) {
+                (Goal::Finish { .. }, Phase::Switched) if !observed.left_old.is_empty() => Step::Stop(String::new()),
+                _ => step::next(goal, record, observed),
+            },
+            expected: "a renumbering can't end",
         },
         Case {
             name: "the finish leaves copies",

@@ -108,6 +108,14 @@ async fn kubeadm_cluster() -> ControlPlane {
             "clusterip-policy.io/v1alpha1",
             json!({"spec": {"cidrs": ["10.96.1.0/24"]}}),
         ),
+        // Its reserved covers the address of default/kubernetes, and not that of DNS.
+        in_range(
+            "infra",
+            "",
+            "ServicePool",
+            "clusterip-policy.io/v1alpha1",
+            json!({"spec": {"cidrs": ["10.96.0.0/24"], "reserved": 5, "match": {"namespaces": ["infra"]}}}),
+        ),
     ];
     for object in objects {
         plane.apply(&object.to_string()).await;
@@ -128,6 +136,7 @@ shop         idle        10.96.1.1   plain     clients notice nothing: no endpoi
 
 BEFORE  KIND         OBJECT                                     WHAT TO DO
 begin   overlap      Node node-a                                it has 10.100.8.0/24, which overlaps with the new range 10.100.0.0/16: choose another range
+begin   pool         ServicePool infra                          it could give another Service 10.100.0.10, to which 10.96.0.10 is changed by the switch: add 10.96.0.10 to its exclude, or let its reserved contain it
 switch  address      ConfigMap kube-system/kubeadm-config       data.ClusterConfiguration names 10.96.0.0/16: change it with the steps of the administrator
 switch  certificate  API server 127.0.0.1:PORT0                 its certificate does not name 10.100.0.1: add 10.100.0.1 to the certificate, and keep the old one
 switch  certificate  API servers                                their certificates can't be read from here: 192.0.2.1:PORT0 (…): check them yourself: add 10.100.0.1 to the certificate, and keep the old one
@@ -147,7 +156,7 @@ After clusterip renumber begin:
   7. restart the Pods that are older than the previous steps
   8. clusterip renumber finish
 
-7 Services: 1 seamless, 2 plain, 2 by the switch, 2 to change by hand; 1 problem before clusterip renumber begin
+7 Services: 1 seamless, 2 plain, 2 by the switch, 2 to change by hand; 2 problems before clusterip renumber begin
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,7 +177,8 @@ async fn check_reports_all_that_a_renumbering_meets() {
 
     let document = check(&plane, &["--to", "10.100.0.0/24", "-o", "json"]).await;
     let document: Value = serde_json::from_str(&document.stdout).unwrap();
-    let pool = document["findings"].as_array().unwrap().iter().find(|finding| finding["kind"] == "pool").unwrap();
+    let mut findings = document["findings"].as_array().unwrap().iter();
+    let pool = findings.find(|finding| finding["object"] == "ServicePool shop").unwrap();
     assert_eq!(
         *pool,
         json!({"before": "begin", "kind": "pool", "object": "ServicePool shop",

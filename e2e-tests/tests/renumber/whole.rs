@@ -5,7 +5,10 @@ use std::time::Duration;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{NEW, addresses, begin, cluster, delete_pod, ranges, ready_pod, renumber};
+use super::support::{
+    NEW, addresses, begin, cluster, cluster_without_services, delete_pod, ranges, ready_pod, renumber,
+};
+use crate::support::cluster::Place;
 use crate::support::command;
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{send, stored};
@@ -134,6 +137,40 @@ async fn rollback_gives_services_addresses_of_the_old_range_again() {
     assert!(now.iter().all(|service| service.split_once(' ').unwrap().1.starts_with("10.96.0.")), "{now:?}");
     assert_eq!(without_shop(now), BEFORE[..2]);
     assert_eq!(ranges(&plane).await, [r#"kubernetes ["10.96.0.0/24"]"#]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_of_tenants_neither_hold_up_the_phases_nor_take_the_new_address_of_kubernetes() {
+    let plane = cluster_without_services().await;
+    let shop = Place { client: plane.client(), namespace: plane.namespace("shop").await };
+    // A Service of more than 256 KiB is not moved.
+    let large = json!({"metadata": {"annotations": {"example.com/large": "a".repeat(255 << 10)}}});
+    let ports: Vec<Value> = (1..100).map(|port| json!({"name": format!("port-{port}"), "port": port})).collect();
+    shop.service_at("large", [10, 96, 0, 101], large["metadata"].clone(), json!({"ports": ports})).await;
+    shop.service_at("web", [10, 96, 0, 102], json!({}), json!({})).await;
+    let begun = begin(&plane).await;
+    let expected = "the other Services have moved, and these stay: Service shop/large: restart the API servers";
+    assert_eq!((begun.status, begun.stdout.contains(expected)), (0, true), "{}{}", begun.stdout, begun.stderr);
+
+    shop.service_named("thief", json!({}), json!({"clusterIP": "10.100.0.1"})).await;
+    plane.stop_api_server();
+    plane.start_api_server_with(NEW);
+    let stopped = renumber(&plane, &["switch"]).await;
+    let expected = "Service shop/thief has an address that Service default/kubernetes gets: delete it";
+    assert_eq!((stopped.status, stopped.stderr.contains(expected)), (1, true), "{}{}", stopped.stdout, stopped.stderr);
+    assert_eq!(addresses(&plane).await[0], "default/kubernetes 10.96.0.1");
+    send(&plane.client(), Method::DELETE, "/api/v1/namespaces/shop/services/thief", None).await.unwrap();
+
+    let switched = renumber(&plane, &["switch", "--grace-period", "1"]).await;
+    assert_eq!(switched.status, 0, "{}{}", switched.stdout, switched.stderr);
+    let in_use = renumber(&plane, &["finish", "--kubelets-changed"]).await;
+    let expected = "Service shop/large has an address of the old range";
+    assert_eq!((in_use.status, in_use.stderr.contains(expected)), (1, true), "{}{}", in_use.stdout, in_use.stderr);
+    let finished = renumber(&plane, &["finish", "--kubelets-changed", "--force"]).await;
+    assert_eq!(finished.status, 0, "{}{}", finished.stdout, finished.stderr);
+    let left = addresses(&plane).await;
+    assert!(left.contains(&"shop/large 10.96.0.101".to_owned()), "{left:?}");
+    assert_eq!(without_shop(left), ["default/kubernetes 10.100.0.1", "kube-system/kube-dns 10.100.0.10"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

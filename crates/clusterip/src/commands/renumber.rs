@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::parse_cidr;
 use clusterip_moves::renumbering::record::{Phase, Record};
 use clusterip_moves::renumbering::step::{Direction, Goal};
+use futures::poll;
 use ipnet::IpNet;
 use kube::Client;
 use serde_json::{Value, json};
@@ -109,7 +111,9 @@ The command adds the ServiceCIDRs clusterip-old and clusterip-new, changes the r
 all Services as clusterip move --seamless does. It records its progress, so that it can be killed and run again. \
 clusterip renumber rollback undoes it.
 
-Exit status: 0; 1 if something must be changed first, or Services have not moved; 2 if the command can't start.";
+A Service that can't move keeps its address, and the command names it.
+
+Exit status: 0; 1 if something must be changed first; 2 if the command can't start.";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = BEGIN_HELP)]
@@ -295,7 +299,7 @@ impl BeginArguments {
             }
         }
         let ranges = check::default_ranges(&client).await?;
-        let record = Record::new(check.change, ranges);
+        let record = Record { new_addresses: check.new_addresses, ..Record::new(check.change, ranges) };
         store.write(&record).await?;
         self.common.run_to(Goal::Begin, &self.moves, Observer::new(client, &namespace), store, record).await
     }
@@ -442,7 +446,14 @@ impl Mover for Moves<'_> {
             dns: DnsArguments::new(options.grace_period, options.cluster_domain.clone()),
             at_once: options.at_once,
         };
-        Ok(MoveArguments::from(moves).work().await? == ExitCode::SUCCESS)
+        let mut interrupt = pin!(shutdown_signal());
+        // It begins to listen.
+        let _ = poll!(&mut interrupt);
+        let ended = MoveArguments::from(moves).work().await?;
+        if poll!(&mut interrupt).is_ready() {
+            bail!("interrupted: the same command continues");
+        }
+        Ok(ended == ExitCode::SUCCESS)
     }
 }
 

@@ -12,7 +12,7 @@ use clusterip_cluster::live_settings;
 use clusterip_cluster::object;
 use clusterip_cluster::permissions::Need;
 use clusterip_cluster::watch::control_plane_services::Calls;
-use clusterip_core::address::Span;
+use clusterip_core::address::{Family, Span};
 use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
@@ -58,6 +58,8 @@ pub struct Check {
     pub version: String,
     pub installer: Installer,
     pub change: Change,
+    /// The addresses that `default/kubernetes` and DNS will get.
+    pub new_addresses: Vec<IpAddr>,
     /// The Services with addresses of old ranges, ordered by namespace and name.
     pub services: Vec<ServiceRow>,
     pub findings: Vec<Finding>,
@@ -133,10 +135,10 @@ pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
         let remedy = "let the server use pool objects: `clusterip settings` converts the settings";
         findings.add(Before::Begin, "settings", "server", why, remedy);
     }
-    let exempt_namespaces = check_pools(client, &change, &mut findings).await?;
+    let settings = check_pools(client, &change, &mut findings).await?;
     let dns_seconds = cluster_dns::options(client, None, None).await.grace_period;
     let mut around = Surroundings {
-        exempt_namespaces,
+        exempt_namespaces: settings.exempt_namespaces.clone(),
         load_balancers: given.load_balancers,
         dns_seconds,
         ..Surroundings::default()
@@ -151,7 +153,10 @@ pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
         let collected = &mut objects;
         each(client, place.kind, place.namespace, |object| {
             match place.kind.1 {
-                "Service" => services.extend(addressed(&object, collected.change)),
+                "Service" => {
+                    let is_old = addresses(&object).iter().any(|address| collected.change.is_old(*address));
+                    services.extend(is_old.then(|| services::needed(&object)));
+                }
                 "Node" => nodes.push(object::name(&object).to_owned()),
                 "EndpointSlice" => {
                     collected.note_ready(&object);
@@ -176,18 +181,20 @@ pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
     rows.extend(services.iter().filter_map(|service| services::row(service, &change, &around)));
     rows.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
     check_sizes(&rows, &change, &mut findings);
-    let dns: Vec<(IpAddr, IpAddr)> = services
-        .iter()
-        .filter(|service| services::is_dns(service))
-        .flat_map(addresses)
-        .filter(|address| change.is_old(*address))
-        .filter_map(|address| Some((address, change.address(address)?)))
-        .collect();
+    let changed = |is_one: fn(&Value) -> bool| -> Vec<(IpAddr, IpAddr)> {
+        let old = services.iter().filter(|service| is_one(service)).flat_map(addresses);
+        let old = old.filter(|address| change.is_old(*address));
+        old.filter_map(|address| Some((address, change.address(address)?))).collect()
+    };
+    let dns = changed(services::is_dns);
+    let swapped = [changed(services::is_kubernetes), dns.clone()].concat();
+    check_new_addresses(settings, &swapped, &mut findings);
     check_certificates(&endpoints, given, &change.new_kubernetes(&ranges), &mut findings).await;
     check_kubelets(client, &nodes, &change, &mut findings).await;
     let steps = installer.steps(&change, &change.applied(&ranges), &dns);
     let (version, findings) = (version.git_version, findings.into_sorted());
-    Ok(Check { version, installer, change, services: rows, findings, steps })
+    let new_addresses = swapped.into_iter().map(|(_, new)| new).collect();
+    Ok(Check { version, installer, change, new_addresses, services: rows, findings, steps })
 }
 
 /// What is collected while the objects of a cluster are listed.
@@ -243,19 +250,6 @@ fn note_overlap(change: &Change, text: &str, span: &Span, object: &str, findings
     }
 }
 
-/// The Service, without what a row does not need; `None` without an address of an old range.
-fn addressed(service: &Value, change: &Change) -> Option<Value> {
-    let is_old = addresses(service).iter().any(|address| change.is_old(*address));
-    is_old.then(|| {
-        let mut service = service.clone();
-        // Its author may make it large.
-        for path in ["/spec/ports", "/status"] {
-            service.pointer_mut(path).map(Value::take);
-        }
-        service
-    })
-}
-
 fn note_callers(around: &mut Surroundings, kind: &str, object: &Value) {
     for service in Calls::of(object).services {
         around.callers.entry(service).or_insert_with(|| format!("{kind} {}", object::name(object)));
@@ -292,9 +286,9 @@ fn check_version(minor: &str, findings: &mut Findings) {
     }
 }
 
-/// Whether the pools can be mapped to the new ranges, and pools of other kinds overlap with these. Returns the
-/// namespaces whose Services the settings leave alone.
-async fn check_pools(client: &Client, change: &Change, findings: &mut Findings) -> anyhow::Result<Vec<String>> {
+/// Whether the pools can be mapped to the new ranges, and pools of other kinds overlap with these. Returns the settings
+/// of the pools.
+async fn check_pools(client: &Client, change: &Change, findings: &mut Findings) -> anyhow::Result<Settings> {
     let objects = live_settings::list_if_defined(client).await;
     let objects = objects.map_err(|error| failed("the pools of the cluster can't be listed", &error))?;
     for pool in &objects {
@@ -318,11 +312,26 @@ async fn check_pools(client: &Client, change: &Change, findings: &mut Findings) 
     }
     let compiled = live_settings::compile_cluster(client).await;
     let compiled = compiled.map_err(|error| failed("the pools of the cluster can't be read", &error))?;
-    let settings = match compiled {
+    Ok(match compiled {
         Some(compiled) => Settings::from_value(&compiled.document)?,
         None => Settings::default(),
-    };
-    Ok(settings.exempt_namespaces)
+    })
+}
+
+/// Whether a pool could give another Service an address that `default/kubernetes` or DNS will get. `swapped` has their
+/// old and new addresses. The new ones are free until the switch.
+fn check_new_addresses(mut settings: Settings, swapped: &[(IpAddr, IpAddr)], findings: &mut Findings) {
+    // A pool never hands out the first address of the Service range, but does not know that of the new one.
+    settings.service_cidrs.clear();
+    for pool in &settings.pools {
+        for (old, new) in swapped {
+            if settings.candidates(pool, Family::of(*old)).contains(*old) {
+                let message = format!("it could give another Service {new}, to which {old} is changed by the switch");
+                let remedy = format!("add {old} to its exclude, or let its reserved contain it");
+                findings.add(Before::Begin, "pool", format!("ServicePool {}", pool.name), message, remedy);
+            }
+        }
+    }
 }
 
 fn check_sizes(rows: &[ServiceRow], change: &Change, findings: &mut Findings) {

@@ -118,6 +118,7 @@ impl Observer {
             (Goal::Switch, Phase::Moved) => {
                 observed.old_flags = old_flags(&client, &record.new_ranges()).await?;
                 observed.old_certificates = old_certificates(&client, record).await?;
+                observed.taken = taken(&client, &swaps(&client, &record.change).await?).await?;
             }
             _ => {}
         }
@@ -126,12 +127,16 @@ impl Observer {
                 observed.swaps.push(swap_state(&client, swap).await?);
             }
             let name = trigger(&self.server_namespace)["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if goal == Goal::Switch && observed.swaps.iter().any(|state| state.service == Held::Old) {
+                observed.taken = taken(&client, &record.swaps).await?;
+            }
             observed.has_trigger = get(&client, "v1", "Service", Some(&self.server_namespace), &name).await?.is_some();
         }
-        let counts_services = matches!(
-            (goal, record.phase),
-            (Goal::Finish { .. }, _) | (Goal::Switch, Phase::Switching) | (Goal::Rollback, Phase::RollingBack)
-        );
+        let counts_services = match (goal, record.phase) {
+            (Goal::Begin, _) => self.has_moved,
+            (Goal::Finish { .. }, _) | (Goal::Switch, Phase::Switching) | (Goal::Rollback, Phase::RollingBack) => true,
+            _ => false,
+        };
         if counts_services {
             (observed.left_old, observed.left_new) = left(&client, record).await?;
         }
@@ -238,9 +243,9 @@ pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapStat
             Some(at) if at.iter().any(|address| swap.old.contains(address)) => Held::Old,
             Some(_) => Held::Other,
         },
-        alias: match alias.as_ref().map(|alias| (alias, addresses(alias))) {
+        alias: match &alias {
             None => Held::Absent,
-            Some((alias, at)) if at == swap.old && is_alias(alias) => Held::Old,
+            Some(alias) if is_alias_of(alias, swap) => Held::Old,
             Some(_) => Held::Other,
         },
         has_equal_copies: wanted == found,
@@ -250,8 +255,31 @@ pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapStat
     })
 }
 
+/// Whether a Service is the alias of a swap, and not one that another client has created with its name.
+pub fn is_alias_of(service: &Value, swap: &Swap) -> bool {
+    addresses(service) == swap.old && is_alias(service)
+}
+
 fn is_alias(service: &Value) -> bool {
     service.pointer("/metadata/labels").is_some_and(|labels| labels.get(ALIAS_LABEL).is_some())
+}
+
+/// The first Services that have an address that the Service of a swap gets, each with this one.
+async fn taken(client: &Client, swaps: &[Swap]) -> anyhow::Result<Vec<String>> {
+    let mut taken = Vec::new();
+    each(client, ("v1", "Service"), None, |service| {
+        let (namespace, name) = (object::namespace(&service), object::name(&service));
+        let at = addresses(&service);
+        let others = swaps.iter().filter(|swap| (swap.namespace.as_str(), swap.name.as_str()) != (namespace, name));
+        let swap = others.into_iter().find(|swap| swap.new.iter().any(|address| at.contains(address)));
+        if let Some(Swap { namespace: of, name: swapped, .. }) = swap
+            && taken.len() < MOST_NAMES
+        {
+            taken.push(format!("Service {namespace}/{name} has an address that Service {of}/{swapped} gets"));
+        }
+    })
+    .await?;
+    Ok(taken)
 }
 
 /// The first Services with addresses of the old, and of the new ranges, beside those of swaps and temporary ones.

@@ -7,6 +7,7 @@ use clusterip_cluster::api_error::{failed, if_found};
 use clusterip_cluster::object;
 use clusterip_core::service::addresses;
 use clusterip_moves::renumbering::change::Change;
+use clusterip_moves::renumbering::observed::Held;
 use clusterip_moves::renumbering::record::{Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger};
 use clusterip_moves::renumbering::step::{Direction, Goal, Request, Step, next};
 use ipnet::IpNet;
@@ -16,7 +17,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::observe::{self, Observer, api, get, is_changed, pools, slices, swap_state, unless_done};
+use super::observe::{self, Observer, api, get, is_alias_of, is_changed, pools, slices, swap_state, unless_done};
 use super::status::note_kubelets;
 use super::store::Store;
 use crate::text::joined;
@@ -28,7 +29,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const AFTER_TRIGGER: Duration = Duration::from_millis(450);
 const MANAGER: &str = "clusterip-renumber";
 
-/// Moves the Services of a cluster. It returns whether all that can move have moved.
+/// Moves the Services of a cluster. It returns whether all that were to move have moved.
 pub trait Mover {
     async fn move_services(&self, record: &Record, direction: Direction) -> anyhow::Result<bool>;
 }
@@ -77,10 +78,9 @@ impl<M: Mover> Run<'_, M> {
                     }));
                 }
                 Step::Move(direction) => {
+                    // Any user can make a Service that can't move: it must not hold up the others.
                     if !self.mover.move_services(&record, direction).await? {
-                        return Ok(End::Stopped(
-                            "some Services have not moved: see above, and run the command again".into(),
-                        ));
+                        (self.report)("some Services have not moved and keep their addresses: see above");
                     }
                     self.observer.has_moved = true;
                 }
@@ -163,7 +163,14 @@ impl<M: Mover> Run<'_, M> {
             Request::CreateAlias(at) => create(client, &swap(at)?.alias).await,
             Request::Create(at) => create(client, &swap(at)?.service).await,
             Request::Copy(at) => copy(client, swap(at)?).await,
-            Request::DeleteAlias(at) => delete_service(client, &swap(at)?.alias, None).await,
+            Request::DeleteAlias(at) => {
+                let swap = swap(at)?;
+                let found = get(client, "v1", "Service", Some(&swap.namespace), &swap.alias_name()).await?;
+                // Another client may have created a Service with this name meanwhile.
+                let Some(found) = found.filter(|it| is_alias_of(it, swap)) else { return Ok(()) };
+                let uid = object::text(&found, &["metadata", "uid"]).to_owned();
+                delete_service(client, &swap.alias, Some(uid)).await
+            }
             Request::DeleteCopies(at) => {
                 let swap = swap(at)?;
                 delete_copies(client, swap, |_| true).await
@@ -174,12 +181,14 @@ impl<M: Mover> Run<'_, M> {
 
 /// Makes the copied EndpointSlices of the aliases without a selector equal to those of their Services.
 pub async fn keep_equal(client: &Client, record: &Record) -> anyhow::Result<()> {
-    // Before and after that, the aliases are created and deleted.
-    if record.phase != Phase::Switched {
+    // Before and after that, the aliases do not exist or are deleted.
+    if !matches!(record.phase, Phase::Switching | Phase::Switched) {
         return Ok(());
     }
     for swap in record.swaps.iter().filter(|swap| !swap.has_selector()) {
-        if !swap_state(client, swap).await?.has_equal_copies {
+        let state = swap_state(client, swap).await?;
+        // In the middle of a swap, the Service has no endpoints to copy.
+        if state.alias == Held::Old && state.service != Held::Absent && !state.has_equal_copies {
             copy(client, swap).await?;
         }
     }

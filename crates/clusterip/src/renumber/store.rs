@@ -7,8 +7,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Client, Error as KubeError};
 
+use crate::text::joined;
+
 const KEY: &str = "record";
-/// The old ranges, for the ValidatingAdmissionPolicy that keeps their addresses from tenants.
+/// The ranges whose addresses the ValidatingAdmissionPolicy keeps from tenants: the old ones, and more.
 const OLD_RANGES_KEY: &str = "oldRanges";
 
 pub struct Store {
@@ -34,8 +36,8 @@ impl Store {
 
     /// Writes the record. It is an error if another command has written it meanwhile.
     pub async fn write(&mut self, record: &Record) -> anyhow::Result<()> {
-        let old = record.change.0.iter().map(|pair| pair.from.to_string()).collect::<Vec<_>>().join(",");
-        let data = [(KEY, serde_json::to_string(record)?), (OLD_RANGES_KEY, old)];
+        let kept = joined(record.kept_ranges(), ",");
+        let data = [(KEY, serde_json::to_string(record)?), (OLD_RANGES_KEY, kept)];
         let data = Some(data.map(|(key, value)| (key.to_owned(), value)).into());
         let labels = Some([("app.kubernetes.io/name".to_owned(), "clusterip".to_owned())].into());
         let written = match self.stored.take() {

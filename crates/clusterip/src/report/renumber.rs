@@ -35,7 +35,7 @@ struct Summary {
 }
 
 pub fn document(check: &Check) -> serde_json::Result<String> {
-    let Check { change, version, installer, services, findings, steps } = check;
+    let Check { change, version, installer, services, findings, steps, new_addresses: _ } = check;
     let summary = Summary {
         seamless: count(services, Way::Seamless),
         plain: count(services, Way::Plain),
@@ -48,7 +48,7 @@ pub fn document(check: &Check) -> serde_json::Result<String> {
 
 /// The printer strips colours.
 pub fn table(check: &Check, layout: Layout) -> String {
-    let Check { change, version, installer, services, findings, steps } = check;
+    let Check { change, version, installer, services, findings, steps, new_addresses: _ } = check;
     let changes = change.0.iter().map(|pair| format!("{} becomes {}", pair.from, pair.to));
     let title =
         format!("{}; Kubernetes {}, installer: {}", joined(changes, ", "), harmless(version), installer.as_str());

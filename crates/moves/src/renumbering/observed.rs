@@ -20,6 +20,8 @@ pub struct Observed {
     /// In the order of the record.
     pub swaps: Vec<SwapState>,
     pub has_trigger: bool,
+    /// The Services that have an address that a Service of a swap is going to get.
+    pub taken: Vec<String>,
     /// The Services that have addresses of the old and of the new ranges, without those of swaps and temporary ones.
     pub left_old: Vec<String>,
     pub left_new: Vec<String>,

@@ -61,6 +61,9 @@ pub struct Record {
     /// The ranges of the API server's flag before the change, the primary one first.
     pub ranges: Vec<IpNet>,
     pub phase: Phase,
+    /// The addresses that `default/kubernetes` and DNS will get: no other Service may take them.
+    #[serde(default)]
+    pub new_addresses: Vec<IpAddr>,
     /// The Services whose old addresses aliases hold.
     #[serde(default)]
     pub swaps: Vec<Swap>,
@@ -74,12 +77,21 @@ pub struct Record {
 
 impl Record {
     pub fn new(change: Change, ranges: Vec<IpNet>) -> Self {
-        Self { change, ranges, phase: Phase::Moving, swaps: Vec::new(), switched_at: None, kubelets_at: None }
+        let (new_addresses, swaps) = (Vec::new(), Vec::new());
+        Self { change, ranges, phase: Phase::Moving, new_addresses, swaps, switched_at: None, kubelets_at: None }
     }
 
     /// The ranges of the API server's flag after the change.
     pub fn new_ranges(&self) -> Vec<IpNet> {
         self.change.applied(&self.ranges)
+    }
+
+    /// The ranges whose addresses users must not take.
+    pub fn kept_ranges(&self) -> Vec<IpNet> {
+        let old = self.change.0.iter().map(|pair| pair.from);
+        // The Services that move back leave these.
+        let left = self.change.0.iter().map(|pair| pair.to).filter(|_| self.phase == Phase::RollingBack);
+        old.chain(left).chain(self.new_addresses.iter().copied().map(IpNet::from)).collect()
     }
 }
 
@@ -266,6 +278,18 @@ mod tests {
         let mut record = Record::new(change(&[("10.96.0.0/16", "10.100.0.0/16")]), Vec::new());
         record.swaps = vec![swap];
         assert_eq!(serde_json::from_str::<Record>(&serde_json::to_string(&record).unwrap()).unwrap(), record);
+    }
+
+    #[test]
+    fn users_are_kept_from_old_ranges_from_new_addresses_and_in_a_rollback_from_new_ranges() {
+        let mut record = Record::new(change(&[("10.96.0.0/16", "10.100.0.0/16")]), Vec::new());
+        record.new_addresses = vec!["10.100.0.1".parse().unwrap(), "fd00::a".parse().unwrap()];
+        let kept = |phase| {
+            let record = Record { phase, ..record.clone() };
+            record.kept_ranges().iter().map(IpNet::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(Phase::Moving), ["10.96.0.0/16", "10.100.0.1/32", "fd00::a/128"]);
+        assert_eq!(kept(Phase::RollingBack), ["10.96.0.0/16", "10.100.0.0/16", "10.100.0.1/32", "fd00::a/128"]);
     }
 
     #[test]

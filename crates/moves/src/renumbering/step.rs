@@ -123,10 +123,11 @@ fn begin(record: &Record, observed: &Observed) -> Step {
     if record.phase == Phase::Moving {
         return Step::Enter(Phase::Moved);
     }
-    Step::Done(
-        "the Services have moved: restart the API servers with the new range, then run clusterip renumber switch"
-            .into(),
-    )
+    let moved = match observed.left_old.is_empty() {
+        true => "the Services have moved".to_owned(),
+        false => format!("the other Services have moved, and these stay: {}", observed.left_old.join(", ")),
+    };
+    Step::Done(format!("{moved}: restart the API servers with the new range, then run clusterip renumber switch"))
 }
 
 /// The step until it is certain that all API servers run with a flag of these ranges; `None` if it is certain.
@@ -171,15 +172,29 @@ fn may_switch(record: &Record, observed: &Observed) -> Step {
     if let Some(server) = observed.old_certificates.first() {
         return Step::Stop(format!("{server}: add the address to its certificate, and keep the old one"));
     }
+    if let Some(stop) = taken(observed) {
+        return stop;
+    }
     // What has no range would lose its addresses at the end.
     covered(record, observed)
         .or_else(|| confirmed(&record.new_ranges(), record, observed))
         .unwrap_or(Step::Enter(Phase::Switching))
 }
 
+/// A Service of a swap is deleted only if it can be created again with its new addresses.
+fn taken(observed: &Observed) -> Option<Step> {
+    let taken = observed.taken.first()?;
+    Some(Step::Stop(format!("{taken}: delete it or give it another address, and try again")))
+}
+
 fn switch(record: &Record, observed: &Observed) -> Step {
     let swaps = record.swaps.iter().zip(&observed.swaps).enumerate();
     for (at, (swap, state)) in swaps {
+        if state.service == Held::Old
+            && let Some(stop) = taken(observed)
+        {
+            return stop;
+        }
         let name = format!("Service {}/{}", swap.namespace, swap.name);
         if let Some(step) = swap_step(at, swap.has_selector(), state, &name, &swap.alias_name()) {
             return step;
@@ -235,11 +250,12 @@ fn finish(record: &Record, observed: &Observed) -> Step {
     }
     let swaps = record.swaps.iter().zip(&observed.swaps).enumerate();
     for (at, (_, state)) in swaps {
-        if state.has_copies {
-            return Step::Send(vec![Request::DeleteAlias(at), Request::DeleteCopies(at)]);
-        }
-        if state.alias == Held::Old {
-            return Step::Send(vec![Request::DeleteAlias(at)]);
+        // What another client has created with the name of the alias stays.
+        let alias = (state.alias == Held::Old).then_some(Request::DeleteAlias(at));
+        let copies = state.has_copies.then_some(Request::DeleteCopies(at));
+        let requests: Vec<Request> = alias.into_iter().chain(copies).collect();
+        if !requests.is_empty() {
+            return Step::Send(requests);
         }
     }
     match observed.ranges.get(NEW_RANGES) {
