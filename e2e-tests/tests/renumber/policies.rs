@@ -46,8 +46,8 @@ async fn tenants_take_no_old_address_and_no_alias_during_a_renumbering() {
     let plane = deployed().await;
     let namespace = plane.namespace("shop").await;
     let tenant = plane.service_account(&namespace, "mallory").await;
-    let rules = json!([{"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["*"]}]);
-    plane.grant(&tenant, Some(&namespace), rules).await;
+    let rules = || json!([{"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["*"]}]);
+    plane.grant(&tenant, Some(&namespace), rules()).await;
     let client = plane.client_as(&tenant);
     let services = format!("/api/v1/namespaces/{namespace}/services");
     let dry = format!("{services}?dryRun=All");
@@ -56,8 +56,12 @@ async fn tenants_take_no_old_address_and_no_alias_during_a_renumbering() {
     // Services that exist keep their addresses.
     let kept = service("kept", json!({}), json!({"clusterIP": "10.96.0.78"}));
     assert_eq!(tried(&client, Method::POST, &services, kept).await, "allowed");
-    let alias = service("alias", json!({"clusterip-policy/alias": "web"}), json!({}));
-    assert_eq!(tried(&plane.client(), Method::POST, &services, alias).await, "allowed");
+    let alias = || service("alias", json!({"clusterip-policy/alias": "web"}), json!({}));
+    let in_default = "/api/v1/namespaces/default/services";
+    for services in [services.as_str(), in_default] {
+        assert_eq!(tried(&plane.client(), Method::POST, services, alias()).await, "allowed");
+    }
+    plane.grant(&tenant, Some("default"), rules()).await;
 
     let record = |namespace: &str, ranges: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -65,7 +69,8 @@ async fn tenants_take_no_old_address_and_no_alias_during_a_renumbering() {
     };
     // A record that the tenant writes means nothing.
     plane.apply(&record(&namespace, "").to_string()).await;
-    plane.apply(&record(NAMESPACE, "10.96.0.0/24").to_string()).await;
+    // The second one is an address that default/kubernetes will get.
+    plane.apply(&record(NAMESPACE, "10.96.0.64/26,10.96.0.33/32").to_string()).await;
     eventually("the policy to be in force", async || {
         (tried(&client, Method::POST, &dry, old()).await == "old-addresses").then_some(())
     })
@@ -84,13 +89,59 @@ async fn tenants_take_no_old_address_and_no_alias_during_a_renumbering() {
         ("its own Service", Method::PATCH, path("kept"), plain.clone(), "allowed"),
         ("the label of aliases", Method::PATCH, path("kept"), label, "old-addresses"),
         ("an alias", Method::PATCH, path("alias"), plain, "old-addresses"),
-        ("the deletion of an alias", Method::DELETE, path("alias"), Value::Null, "old-addresses"),
+        (
+            "the deletion of an alias",
+            Method::DELETE,
+            format!("{in_default}/alias?dryRun=All"),
+            Value::Null,
+            "old-addresses",
+        ),
+        ("the deletion of what is no alias", Method::DELETE, path("alias"), Value::Null, "allowed"),
+        (
+            "a new address of default/kubernetes",
+            Method::POST,
+            dry.clone(),
+            service("mine", json!({}), json!({"clusterIP": "10.96.0.33"})),
+            "old-addresses",
+        ),
+        (
+            "its neighbour",
+            Method::POST,
+            dry.clone(),
+            service("mine", json!({}), json!({"clusterIP": "10.96.0.34"})),
+            "allowed",
+        ),
         ("its own Service", Method::DELETE, path("kept"), Value::Null, "allowed"),
     ];
     for (name, method, path, body, expected) in rows {
         assert_eq!(tried(&client, method, &path, body).await, expected, "{name}");
     }
     assert_eq!(tried(&plane.client(), Method::POST, &dry, old()).await, "allowed", "an administrator");
+    // The API server stores any clusterIP of an ExternalName Service.
+    for (name, own, left, expected) in [
+        ("plain", "10.96.0.41", "10.96.0.77", "old-addresses"),
+        ("leading-zeros", "10.96.0.42", "010.096.000.077", "old-addresses"),
+        ("mapped", "10.96.0.43", "::ffff:10.96.0.77", "old-addresses"),
+        ("own", "10.96.0.44", "10.96.0.44", "allowed"),
+    ] {
+        let other = json!([{"manager": "a", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:annotations": {}}}}]);
+        for owners in [Value::Null, other] {
+            let path = format!("{services}/{name}");
+            let mine = service(name, json!({}), json!({"clusterIP": own}));
+            assert_eq!(tried(&client, Method::POST, &services, mine).await, "allowed", "{name}");
+            let spec = json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": left});
+            let mut prepared = service(name, json!({}), spec);
+            prepared["metadata"]["namespace"] = json!(namespace);
+            assert_eq!(tried(&client, Method::PUT, &path, prepared).await, "allowed", "{name}");
+            let mut back = json!({"spec": {"type": "ClusterIP", "externalName": null}});
+            if owners != Value::Null {
+                back["metadata"]["managedFields"] = owners.clone();
+            }
+            assert_eq!(tried(&client, Method::PATCH, &path, back).await, expected, "{name} {owners}");
+            assert_eq!(tried(&client, Method::DELETE, &path, Value::Null).await, "allowed", "{name}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,13 +163,18 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
             "spec": {"cidrs": ["10.100.0.0/24"]}})
     };
+    let revision = |name: &str, label: &str| {
+        json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 0, "data": {},
+            "metadata": {"name": name, "labels": {"clusterip-policy/move": label}}})
+    };
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let pool = json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool",
         "metadata": {"name": "shop"},
         "spec": {"cidrs": ["10.96.0.0/28"], "fence": "Deny", "match": {"namespaces": ["shop"]}}});
     plane.apply(&pool.to_string()).await;
     let pools = "/apis/clusterip-policy.io/v1alpha1/servicepools/shop?dryRun=All".to_owned();
-    let (core, discovery, network) = ("/api/v1", "/apis/discovery.k8s.io/v1", "/apis/networking.k8s.io/v1");
+    let (core, apps) = ("/api/v1", "/apis/apps/v1");
+    let (discovery, network) = ("/apis/discovery.k8s.io/v1", "/apis/networking.k8s.io/v1");
     const REFUSED: &str = "renumbering-account";
     let other = || service("web", json!({}), json!({}));
     eventually("the policy to be in force", async || {
@@ -153,6 +209,27 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
         ),
         ("the record", Method::POST, post(core, NAMESPACE, "configmaps"), map("clusterip-renumbering"), "allowed"),
         ("another ConfigMap", Method::POST, post(core, NAMESPACE, "configmaps"), map("other"), REFUSED),
+        (
+            "a request for a move",
+            Method::POST,
+            post(apps, NAMESPACE, "controllerrevisions"),
+            revision("clusterip-move-request-1", "request"),
+            "allowed",
+        ),
+        (
+            "the record of a move",
+            Method::POST,
+            post(apps, NAMESPACE, "controllerrevisions"),
+            revision("clusterip-move-1", "request"),
+            REFUSED,
+        ),
+        (
+            "a record with the name of a request",
+            Method::POST,
+            post(apps, NAMESPACE, "controllerrevisions"),
+            revision("clusterip-move-request-1", "record"),
+            REFUSED,
+        ),
         ("a range", Method::POST, post(network, "", "servicecidrs"), range("clusterip-new"), "allowed"),
         ("another range", Method::POST, post(network, "", "servicecidrs"), range("mine"), REFUSED),
         (
