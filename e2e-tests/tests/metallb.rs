@@ -130,5 +130,5 @@ async fn metallb_takes_the_addresses_that_it_is_given_and_chooses_none() {
     }
     let crds = controller.crds.clone();
     drop(controller);
-    placed.plane.kubectl(&["delete", "--filename", crds.to_str().unwrap()]).await.ok();
+    placed.plane.kubectl(&["delete", "--wait=false", "--filename", crds.to_str().unwrap()]).await.ok();
 }
