@@ -90,7 +90,9 @@ fn granted(plane: &ControlPlane, account: &str) -> BTreeSet<String> {
     };
     let list = list(NAMESPACE) + &list(AGENTS);
     let mut rights = BTreeSet::new();
-    for line in list.lines().filter(|line| !line.trim_start().starts_with('[') && !line.starts_with("selfsubject")) {
+    // What every account may do: since Kubernetes 1.37, also read ClusterTrustBundles.
+    let of_all = ["[", "selfsubject", "clustertrustbundles.certificates.k8s.io "];
+    for line in list.lines().filter(|line| !of_all.iter().any(|begin| line.trim_start().starts_with(begin))) {
         let (resource, verbs) = (line.split_whitespace().next().unwrap(), line.rsplit('[').next().unwrap());
         // kubectl prints clusterippolicies.clusterip-policy.io/status.
         let resource = match resource.split_once('/').map(|(resource, part)| (resource.split_once('.'), part)) {
@@ -217,7 +219,14 @@ fn requested_address_is_assigned(
 /// The requests of the agents need exactly the granted permissions. The requests of the server need no others than the
 /// granted ones.
 fn assert_permissions_are_exact(plane: &ControlPlane, by_server: &PermissionRecorder, by_agents: &PermissionRecorder) {
-    assert_eq!(by_agents.asked(), granted(plane, &format!("{AGENTS}:{AGENT}")));
+    let mut of_agents = by_agents.asked();
+    // Agents watch them from the first Service with externalTrafficPolicy: Local on.
+    of_agents.insert("watch endpointslices.discovery.k8s.io".to_owned());
+    // An API server without streaming lists is asked for a list before each watch.
+    let lists: Vec<String> =
+        of_agents.iter().filter_map(|right| Some(format!("list {}", right.strip_prefix("watch ")?))).collect();
+    of_agents.extend(lists);
+    assert_eq!(of_agents, granted(plane, &format!("{AGENTS}:{AGENT}")));
     let leases = ["list leases.coordination.k8s.io", "watch leases.coordination.k8s.io"];
     let more: BTreeSet<String> =
         leases.into_iter().chain(["patch services", "patch services/status"]).map(str::to_owned).collect();
