@@ -454,6 +454,7 @@ book: ## Build the documentation as a book, with mdbook
 	mdbook build
 
 # Uses the profile and the packages of the tests, so that both share the build of build scripts and macros.
+# Go vets with the flags of the build, so that it compiles Kubernetes once.
 .PHONY: lint
 lint: $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 	@cargo fmt --version >/dev/null || { echo "rustfmt is missing: rustup component add rustfmt" >&2; exit 1; }
@@ -467,7 +468,7 @@ lint: $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 		{ echo "fuzz/Cargo.lock does not fit the crates: cargo check --manifest-path fuzz/Cargo.toml" >&2; exit 1; }
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane e2e-tests/kubewarden); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
-	go -C e2e-tests/control-plane vet ./control-plane ./load
+	$(GO) vet -gcflags all=-dwarf=false ./control-plane ./load
 
 $(TOOLS)/bin/cargo-deny:
 	$(INSTALL) cargo-deny
