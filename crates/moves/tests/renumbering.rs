@@ -252,7 +252,7 @@ impl World {
     /// What the API servers, the controller manager and the administrator do.
     fn after_the_cluster(&self) -> Vec<Self> {
         let mut all = Vec::new();
-        // A range that is being deleted goes when others cover its addresses, or nobody has one.
+        // A range that is being deleted goes when others cover its addresses, or no Service has one.
         for name in [DEFAULT_RANGES, OLD_RANGES, NEW_RANGES] {
             let mut world = self.clone();
             if let Range::Present { is_being_deleted: true, is_new } = *world.range(name)
@@ -284,7 +284,7 @@ impl World {
             let differs = self.flags.iter().any(|flag| *flag != is_new);
             all.push(Self { is_settled: true, differs, ..self.clone() });
         }
-        // The administrator restarts an API server. After the switch, nobody sets a flag back.
+        // The administrator restarts an API server. After the switch, the administrator sets no flag back.
         for at in 0..API_SERVERS {
             let is_before = matches!(self.phase, Some(Phase::Moving | Phase::Moved | Phase::RollingBack));
             let may = if self.flags[at] { is_before } else { self.phase.is_some() };

@@ -244,7 +244,7 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
     }
 }
 
-/// Whether the announcer of an address lets these Services share it. One Service shares it with nobody.
+/// Whether the announcer of an address lets these Services share it. A single Service needs no permission for that.
 fn may_share(input: &AuditInput<'_>, address: IpAddr, services: &[ExternalUse]) -> bool {
     let [others @ .., last] = services else { return true };
     let snapshot = Snapshot::read(&input.cluster.snapshot);

@@ -8,7 +8,9 @@ use clusterip_cluster::object;
 use clusterip_core::service::addresses;
 use clusterip_moves::renumbering::change::Change;
 use clusterip_moves::renumbering::observed::Held;
-use clusterip_moves::renumbering::record::{Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger};
+use clusterip_moves::renumbering::record::{
+    DEFAULT_RANGES, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
+};
 use clusterip_moves::renumbering::step::{Direction, Goal, Request, Step, next};
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -111,7 +113,7 @@ impl<M: Mover> Run<'_, M> {
         match step {
             Step::CreateRanges(name, cidrs) => create_ranges(&client, name, &cidrs).await,
             Step::DeleteRanges(name) => {
-                self.observer.has_tried |= name == clusterip_moves::renumbering::record::DEFAULT_RANGES;
+                self.observer.has_tried |= name == DEFAULT_RANGES;
                 let ranges = api(&client, "networking.k8s.io/v1", "ServiceCIDR", None);
                 let deleted = ranges.delete(name, &DeleteParams::default()).await.map(drop);
                 unless_done(deleted).map_err(|error| failed(format!("ServiceCIDR {name} can't be deleted"), &error))

@@ -63,7 +63,7 @@ async fn service_with_a_reserved_address_of_the_policy_is_decided_as_without_it(
         case("its own pool", none(), RESERVED, RESERVED, None),
         case("another pool comes first", first(), RESERVED, "10.0.2.", None),
         case("another pool is for other Services", gold(), RESERVED, RESERVED, None),
-        case("an address of nobody", none(), "10.0.1.9", "10.0.1.9", Some("set by hand")),
+        case("an address without a reservation", none(), "10.0.1.9", "10.0.1.9", Some("set by hand")),
         Case { owned: by_hand.clone(), ..case("by hand", none(), RESERVED, RESERVED, Some("set by hand")) },
         Case {
             owned: by_hand,
