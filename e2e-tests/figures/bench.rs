@@ -36,8 +36,9 @@ pub const API: &str = "/apis/clusterip-policy.io/v1alpha1";
 /// The path of the ServicePools.
 pub const SERVICE_POOLS: &str = "/apis/clusterip-policy.io/v1alpha1/servicepools";
 const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);
-/// The first address that bare requests give to a Windows Service. It is in the pool `windows`.
-pub const FIRST_OF_BARE: Ipv4Addr = Ipv4Addr::new(172, 21, 20, 0);
+/// The first address that bare requests give to a Windows Service. It is in the static band, from which the API server
+/// picks no address for the other Services.
+pub const FIRST_OF_BARE: Ipv4Addr = Ipv4Addr::new(172, 21, 0, 64);
 
 /// The control plane of the measurements.
 pub struct Bench {
