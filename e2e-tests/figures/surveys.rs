@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::MissedTickBehavior;
+
 use super::bench::{Bench, services};
 use super::manifests::service;
 use super::support::serve_process::Server;
@@ -16,6 +18,8 @@ const EXAMINED: &str = "all Services were examined";
 const IN_USE: &str = "settings in use source=";
 /// The time that the server has to examine the Services after the last change of a load.
 const SETTLING: Duration = Duration::from_secs(3);
+/// The shortest time from a change of the settings to the next one.
+const PACE: Duration = Duration::from_secs(1);
 const MAX_CHANGE: Duration = Duration::from_secs(120);
 /// The pause between two looks at the log.
 const LOOK: Duration = Duration::from_millis(20);
@@ -29,7 +33,7 @@ pub struct Surveys {
     surveys: usize,
 }
 
-/// Creates Services while the settings stay and while they change all the time, in turns. In every second round, the
+/// Creates Services while the settings stay and while they change once a second, in turns. In every second round, the
 /// order is reversed.
 pub async fn measure(bench: &Bench, rounds: usize) -> Surveys {
     bench.namespace(NAMESPACE).await;
@@ -90,7 +94,10 @@ pub async fn change(bench: &Bench, server: &Server) -> Change {
 }
 
 async fn keep_changing(bench: &Bench, server: &Server) {
+    let mut pace = tokio::time::interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        pace.tick().await;
         change(bench, server).await;
     }
 }
