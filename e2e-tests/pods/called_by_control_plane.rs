@@ -8,7 +8,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip::webhook::issuer::CaCertificate;
-use e2e_tests::support::command::clusterip;
+use e2e_tests::support::command::{Ended, clusterip};
 use e2e_tests::support::eventually::eventually;
 use e2e_tests::support::installation::{field, install, service, uninstall};
 use e2e_tests::support::whole_cluster::{AGNHOST, WholeCluster};
@@ -33,8 +33,8 @@ const CALLERS: [&str; 4] = [
 /// A pool that contains none of the Services, for a second move.
 const OTHER_POOL: &str = "services: {pools: [{name: other, cidrs: [172.21.2.0/24]}]}\n";
 
-/// The server leaves the Services where they are. An administrator moves them, the webhook also seamlessly, and the API
-/// server can call them afterwards.
+/// The server leaves the Services where they are. An administrator moves them, the webhook also seamlessly, as soon as it
+/// fails open, and the API server can call them afterwards.
 pub async fn moves_do_not_deadlock(cluster: &WholeCluster) {
     let namespace = &cluster.namespace("called").await;
     start_servers(cluster, namespace).await;
@@ -51,7 +51,13 @@ pub async fn moves_do_not_deadlock(cluster: &WholeCluster) {
     assert_eq!(addresses(cluster, namespace).await, before);
     wait_for_answers(cluster, namespace).await;
 
-    // As docs/operations.md says: the API server of Kubernetes 1.37 does not use a connection that it has opened before.
+    for more in [&[][..], &["--seamless", "--grace-period", "1"]] {
+        let told = move_command(cluster, namespace, "webhook", more).await.ok();
+        let remedy = "set failurePolicy: Ignore and timeoutSeconds: 1 in webhook called.example.org";
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains(remedy) && told.ends_with("0 to move, 1 stay"), "{told}");
+    }
+    assert_eq!(addresses(cluster, namespace).await, before);
     ignore_failures(cluster).await;
     for (name, _) in SERVERS {
         run_move(cluster, namespace, name, &[]).await;
@@ -230,7 +236,11 @@ async fn addresses(cluster: &WholeCluster, namespace: &str) -> Vec<String> {
 
 /// Moves a Service with `clusterip move`, which must succeed.
 async fn run_move(cluster: &WholeCluster, namespace: &str, name: &str, arguments: &[&str]) {
+    move_command(cluster, namespace, name, arguments).await.ok();
+}
+
+async fn move_command(cluster: &WholeCluster, namespace: &str, name: &str, arguments: &[&str]) -> Ended {
     let service = format!("{namespace}/{name}");
     let order = ["move", "--yes", "--service", &service, "--called-by-control-plane", &service];
-    clusterip(cluster.folder(), cluster.kubeconfig(), &[&order[..], arguments].concat()).await.ok();
+    clusterip(cluster.folder(), cluster.kubeconfig(), &[&order[..], arguments].concat()).await
 }

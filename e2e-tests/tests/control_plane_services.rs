@@ -90,34 +90,44 @@ async fn services_called_by_the_control_plane_are_tracked() {
     }
 }
 
-/// A Service that the control plane calls is only moved if an administrator names it.
+/// A Service that the control plane calls is only moved if an administrator names it, and only if its webhook would not
+/// refuse the move.
 #[tokio::test]
 async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator() {
+    const CALLED: &str = "it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it \
+                          stays: called by ValidatingWebhookConfiguration control-plane: the API server could not call it \
+                          while it moves; ";
+    const OPTION: &str = "`clusterip move --called-by-control-plane web` moves it";
+    const OPENING: &str = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook \
+                           called.example.com of ValidatingWebhookConfiguration control-plane, because the API server \
+                           refuses the requests of the move without an answer of the webhook; then ";
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(&cluster.plane).await;
     let place = cluster.place("called").await;
     let name = place.namespace.clone();
-    let client_config = json!({"service": {"namespace": name, "name": "web", "path": "/"}});
-    let configuration = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "control-plane"},
-        "webhooks": [{
-            "name": "called.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-            "clientConfig": client_config, "failurePolicy": "Ignore",
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["limitranges"]}],
-        }],
-    });
-    cluster.plane.apply(&configuration.to_string()).await;
+    let configure = async |failure_policy: &str, resource: &str| {
+        let client_config = json!({"service": {"namespace": name, "name": "web", "path": "/"}});
+        let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "control-plane"},
+            "webhooks": [{
+                "name": "called.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": client_config, "failurePolicy": failure_policy, "timeoutSeconds": 1,
+                "namespaceSelector": selector,
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource]}],
+            }],
+        });
+        cluster.plane.apply(&configuration.to_string()).await;
+    };
+    configure("Ignore", "limitranges").await;
     place.workload("linux").await;
     place.service_at("web", [172, 21, 1, 30], json!({}), json!({})).await;
     let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     // `events` leaves out the namespace.
-    let expected = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment \
-                web); it stays: called by ValidatingWebhookConfiguration control-plane: the API server could not call it \
-                while it moves; `clusterip move --called-by-control-plane web` moves it";
     let first = eventually("the Event about the Service", async || place.events("web").await.into_iter().next()).await;
-    assert_eq!(first, expected);
+    assert_eq!(first, format!("AddressMisplaced: {CALLED}{OPTION}"));
     let ask = async |control_plane: bool| {
         let uid = place.web().await["metadata"]["uid"].as_str().unwrap().to_owned();
         let request =
@@ -131,7 +141,17 @@ async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator()
     };
     place.annotate("clusterip-policy/move", "now").await;
     assert_eq!(ask(false).await, "windows");
-    assert_eq!(ask(true).await, "linux");
+
+    configure("Fail", "services").await;
+    let refused = format!("AddressMisplaced: {CALLED}{OPENING}{OPTION}");
+    eventually("the Event with the remedy", async || {
+        assert_eq!(ask(true).await, "windows");
+        place.events("web").await.contains(&refused).then_some(())
+    })
+    .await;
+    // The webhook does not answer, and is asked about each update of the move.
+    configure("Ignore", "services").await;
+    eventually("the move", async || (ask(true).await == "linux").then_some(())).await;
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/control-plane";
     send(&cluster.client, Method::DELETE, path, None).await;
 }

@@ -75,6 +75,11 @@ pub fn callers() -> impl Iterator<Item = Kind> {
     CALLERS.iter().map(owned)
 }
 
+/// Those of them whose webhooks are asked about requests.
+pub(crate) fn webhook_configurations() -> impl Iterator<Item = Kind> {
+    callers().filter(|(api_version, _)| api_version == "admissionregistration.k8s.io/v1")
+}
+
 /// Whether objects of this kind make the API server call Services.
 pub(super) fn is_caller(kind: &Kind) -> bool {
     CALLERS.iter().any(|(api_version, name)| *api_version == kind.0 && *name == kind.1)

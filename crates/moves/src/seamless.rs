@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use clusterip_core::annotations::{
     MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, OS_ANNOTATION, POOL_ANNOTATION, SERVICE_ANNOTATION,
-    SWAPPED_ANNOTATION, TEMPORARY_LABEL, in_service_annotation,
+    SWAPPED_ANNOTATION, in_service_annotation,
 };
 use clusterip_core::service::addresses;
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ use serde_json::{Map, Value, json};
 use crate::journal::Journal;
 use crate::outcome::Refusal;
 use crate::step::{self, Step};
-use crate::temporary::{MANAGED_BY, Role, Temporary, grace_end, latest_grace_end};
+use crate::temporary::{Role, Temporary, grace_end, latest_grace_end};
 
 /// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
 /// busy.
@@ -431,7 +431,7 @@ fn temporary(role: Role, (namespace, name): (&str, &str), seen: &Observed, journ
     let mut metadata = json!({
         "name": name,
         "namespace": namespace,
-        "labels": {"app.kubernetes.io/managed-by": MANAGED_BY, TEMPORARY_LABEL: role.as_str()},
+        "labels": role.labels(),
         "annotations": annotations,
     });
     if role != Role::Trigger {

@@ -4,6 +4,7 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_NAME, SWAPPED_ANNOTATION, TEMPORARY_LABEL};
+use clusterip_core::label_selector::Labels;
 use clusterip_core::service::addresses;
 use serde_json::Value;
 use siphasher::sip::SipHasher24;
@@ -11,7 +12,7 @@ use siphasher::sip::SipHasher24;
 use crate::journal::{Journal, Plan};
 use crate::step::{annotation, text};
 
-/// The value of the label `app.kubernetes.io/managed-by` on temporary Services.
+const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 pub(crate) const MANAGED_BY: &str = "clusterip";
 /// For how many seconds after its record a move may begin the grace period. A later time was not written by a move.
 const MAX_UNTIL_SWAP: i64 = 600;
@@ -28,6 +29,15 @@ pub enum Role {
 }
 
 impl Role {
+    pub const ALL: [Self; 3] = [Self::New, Self::Old, Self::Trigger];
+
+    /// The labels of the temporary Service of this role.
+    pub fn labels(self) -> Labels {
+        [(MANAGED_BY_LABEL, MANAGED_BY), (TEMPORARY_LABEL, self.as_str())]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into()
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -126,12 +136,11 @@ pub fn looks_temporary<'s>(name: &str, label: impl Fn(&str) -> Option<&'s str>) 
         let hash = name.strip_prefix("clusterip-").and_then(|rest| rest.strip_prefix(role.as_str())?.strip_prefix('-'));
         hash.is_some_and(|hash| hash.len() == 10 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
-    let mut roles = [Role::New, Role::Old, Role::Trigger].into_iter();
-    roles.any(|role| has_labels_of(&label, role) && has_name_of(role))
+    Role::ALL.into_iter().any(|role| has_labels_of(&label, role) && has_name_of(role))
 }
 
 fn has_labels_of<'s>(label: impl Fn(&str) -> Option<&'s str>, role: Role) -> bool {
-    label(TEMPORARY_LABEL) == Some(role.as_str()) && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
+    label(TEMPORARY_LABEL) == Some(role.as_str()) && label(MANAGED_BY_LABEL) == Some(MANAGED_BY)
 }
 
 /// Whether an object is deleted as soon as it has no finalizer any more.

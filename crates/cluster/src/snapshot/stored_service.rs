@@ -419,7 +419,16 @@ impl StoredService {
 
     /// Whether the labels of the Service match a selector. Of the labels that are kept, those that are texts count.
     pub fn is_selected_by(&self, selector: &LabelSelector) -> bool {
-        selector.matches(&map(&self.with_fields(&|path| path == "metadata.labels"), &["metadata", "labels"]))
+        selector.matches(&self.labels())
+    }
+
+    /// The labels of the Service; `None` if it may have more than those that are kept.
+    pub fn all_labels(&self) -> Option<Labels> {
+        Some(self.labels()).filter(|labels| labels.len() < MAX_LABELS)
+    }
+
+    fn labels(&self) -> Labels {
+        map(&self.with_fields(&|path| path == "metadata.labels"), &["metadata", "labels"])
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {

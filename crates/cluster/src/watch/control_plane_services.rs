@@ -5,6 +5,10 @@
 //! request that ends the move. So the controller checks whether the control plane calls a Service before it moves the
 //! Service. While one of the kinds is not listed yet, or its watch fails, there is no answer, and no Service moves.
 //!
+//! A [`ClosedWebhook`] would refuse the requests of a move of its own Service, so nobody can move this Service. The API
+//! server may have an open connection to the webhook, and use it while the Service has no address. But it does not do so
+//! since Kubernetes 1.37, and in older versions the connection may be closed at any time, so no version is relied on.
+//!
 //! The same objects show whether webhooks of other programs choose addresses of Services, too.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +16,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clusterip_core::label_selector::Labels;
 use clusterip_core::service_key::ServiceKey;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::kinds::{self, Kind, State};
 use crate::object;
 use crate::send_if_changed::send_if_changed;
+use crate::snapshot::{Snapshot, StoredService};
 
 /// The option of `clusterip move` that moves a Service although the control plane calls it.
 pub const MOVE_OPTION: &str = "--called-by-control-plane";
@@ -49,41 +58,139 @@ impl fmt::Display for Caller {
 
 /// Describes the callers of a Service: the first three by name, and how many more there are.
 pub fn called_by(callers: &[Caller]) -> String {
-    let named: Vec<String> = callers.iter().take(NAMED).map(Caller::to_string).collect();
-    let more = callers.len().saturating_sub(NAMED);
+    format!("called by {}", shortened(callers))
+}
+
+/// What opens closed webhooks for a move, and why that is needed.
+pub fn opening(webhooks: &[String]) -> String {
+    format!(
+        "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in {}, because the API server refuses \
+         the requests of the move without an answer of the webhook",
+        shortened(webhooks)
+    )
+}
+
+fn shortened(all: &[impl fmt::Display]) -> String {
+    let named: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = all.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("called by {}{more}", named.join(", "))
+    format!("{}{more}", named.join(", "))
 }
 
 /// What a webhook configuration, an `APIService` or a `CustomResourceDefinition` calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls {
-    pub services: BTreeSet<ServiceKey>,
+    /// The Services, each with those of its webhooks that are closed.
+    pub services: BTreeMap<ServiceKey, Vec<ClosedWebhook>>,
     /// Whether a webhook of another program in it chooses addresses of Services, too.
     pub chooses_addresses: bool,
 }
 
 impl Calls {
     pub fn of(object: &Value) -> Self {
-        let webhooks = object.get("webhooks").and_then(Value::as_array).into_iter().flatten();
         // `spec.service` belongs to an `APIService`, `spec.conversion` to a `CustomResourceDefinition`.
-        let webhooks: Vec<&Value> = webhooks.chain(object.pointer("/spec/conversion/webhook")).collect();
-        let called = webhooks.iter().filter_map(|webhook| webhook.pointer("/clientConfig/service"));
+        let webhooks: Vec<&Value> =
+            list(object, "webhooks").chain(object.pointer("/spec/conversion/webhook")).collect();
         let text = |service: &Value, field: &str| Some(service.get(field)?.as_str()?.to_owned());
-        let services = called.chain(object.pointer("/spec/service"));
-        let services = services.filter_map(|it| Some(ServiceKey::new(text(it, "namespace")?, text(it, "name")?)));
+        let key = |service: &Value| Some(ServiceKey::new(text(service, "namespace")?, text(service, "name")?));
+        let called =
+            webhooks.iter().map(|webhook| (webhook.pointer("/clientConfig/service"), ClosedWebhook::of(webhook)));
+        let mut services = BTreeMap::<_, Vec<_>>::new();
+        for (service, closed) in called.chain([(object.pointer("/spec/service"), None)]) {
+            if let Some(key) = service.and_then(key) {
+                services.entry(key).or_default().extend(closed);
+            }
+        }
         let chooses_addresses = webhooks.iter().any(|webhook| chooses_addresses(webhook));
-        Self { services: services.collect(), chooses_addresses }
+        Self { services, chooses_addresses }
     }
 }
 
-/// Whether a webhook chooses addresses of Services, and the API server may call it. The API server calls a webhook only
-/// if all its conditions are true, so never one with the condition `false`.
+/// A webhook without whose answer the API server refuses requests that a move consists of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClosedWebhook {
+    pub name: String,
+    /// About objects of which Namespaces it is asked, and about which objects; `None` if about all, or if that can't be
+    /// read.
+    namespaces: Option<LabelSelector>,
+    objects: Option<LabelSelector>,
+}
+
+impl ClosedWebhook {
+    /// `None` for a webhook that is not closed. Its conditions are not evaluated, so it counts as closed unless one of
+    /// them is `false`.
+    fn of(webhook: &Value) -> Option<Self> {
+        if object::text(webhook, &["failurePolicy"]) == "Ignore" || is_never_called(webhook) {
+            return None;
+        }
+        let has = |rule: &Value, field: &str, wanted: &[&str]| {
+            list(rule, field).any(|item| item.as_str().is_some_and(|item| wanted.contains(&item)))
+        };
+        let covers = |group: &str, resource: &str| {
+            let with_subresources = format!("{resource}/*");
+            list(webhook, "rules").any(|rule| {
+                has(rule, "apiGroups", &["*", group])
+                    && has(rule, "operations", &["*", "CREATE", "UPDATE", "DELETE"])
+                    && has(rule, "resources", &["*", "*/*", resource, &with_subresources])
+            })
+        };
+        // The API server itself creates and deletes these for the addresses of Services. They have no namespace, so the
+        // selector of Namespaces does not exclude them, and they do not have the labels of the Service.
+        let is_asked_about_addresses = covers("networking.k8s.io", "ipaddresses");
+        if !is_asked_about_addresses && !covers("", "services") {
+            return None;
+        }
+        let selector = |field: &str| match webhook.get(field) {
+            Some(selector) if !is_asked_about_addresses => LabelSelector::deserialize(selector).ok(),
+            _ => None,
+        };
+        Some(Self {
+            name: object::text(webhook, &["name"]).to_owned(),
+            namespaces: selector("namespaceSelector"),
+            objects: selector("objectSelector"),
+        })
+    }
+
+    /// The least webhook of this Service that is closed in the same way.
+    pub fn reduced(&self, service: &Value) -> Value {
+        let rule = json!({"apiGroups": [""], "operations": ["*"], "resources": ["services"]});
+        let mut reduced = json!({
+            "name": self.name, "clientConfig": {"service": service}, "failurePolicy": "Fail", "rules": [rule],
+        });
+        for (field, selector) in [("namespaceSelector", &self.namespaces), ("objectSelector", &self.objects)] {
+            if let Some(selector) = selector {
+                reduced[field] = json!(selector);
+            }
+        }
+        reduced
+    }
+
+    /// Whether it may be asked about an object with these labels in a Namespace with those labels; `None` for unknown
+    /// labels.
+    fn may_be_asked(&self, namespace: Option<&Labels>, object: Option<&Labels>) -> bool {
+        let may_match = |selector: &Option<LabelSelector>, labels: Option<&Labels>| match (selector, labels) {
+            (Some(selector), Some(labels)) => {
+                Selector::try_from(selector.clone()).map_or(true, |selector| selector.matches(labels))
+            }
+            _ => true,
+        };
+        may_match(&self.namespaces, namespace) && may_match(&self.objects, object)
+    }
+}
+
+fn list<'v>(object: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
+    object.get(field).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Whether a webhook chooses addresses of Services, and the API server may call it.
 fn chooses_addresses(webhook: &Value) -> bool {
     let prefix = object::text(webhook, &["name"]).strip_suffix(K2S);
-    let mut conditions = webhook.get("matchConditions").and_then(Value::as_array).into_iter().flatten();
-    prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
-        && !conditions.any(|condition| object::text(condition, &["expression"]).trim() == "false")
+    prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.')) && !is_never_called(webhook)
+}
+
+/// The API server calls a webhook only if all its conditions are true, so never one with the condition `false`.
+fn is_never_called(webhook: &Value) -> bool {
+    list(webhook, "matchConditions").any(|condition| object::text(condition, &["expression"]).trim() == "false")
 }
 
 /// The Services that the control plane calls. Cheap to clone: all clones share the same objects.
@@ -103,24 +210,60 @@ impl ControlPlaneServices {
     /// All objects that make the control plane call this Service, ordered by kind and name; empty if the Service may
     /// move. An error as long as a kind that may refer to Services is not completely known.
     pub fn callers(&self, namespace: &str, name: &str) -> Result<Vec<Caller>, String> {
-        match self.missing() {
-            Some(reason) => Err(format!("it is not known whether the control plane calls it: {reason}")),
-            None => Ok(self.known_callers(namespace, name)),
-        }
+        unless_missing(self.missing())?;
+        Ok(self.known_callers(namespace, name))
+    }
+
+    /// The closed webhooks of a Service that may be asked about requests of a move of it: about the Service itself, or
+    /// about the objects with these labels in these namespaces, which the move writes, too. An error as long as a kind of
+    /// webhook configurations is not completely known.
+    pub fn closed_webhooks(
+        &self,
+        service: &StoredService,
+        snapshot: &Snapshot,
+        others: &[(&str, Labels)],
+    ) -> Result<Vec<String>, String> {
+        unless_missing(self.missing_of(kinds::webhook_configurations()))?;
+        Ok(self.known_closed_webhooks(service, snapshot, others))
+    }
+
+    /// As [`Self::closed_webhooks`], but only as far as they are known: for a report.
+    pub fn known_closed_webhooks(
+        &self,
+        service: &StoredService,
+        snapshot: &Snapshot,
+        others: &[(&str, Labels)],
+    ) -> Vec<String> {
+        let of_namespace = |name: &str| Some(&(**snapshot.namespace(name)?).as_ref().ok()?.labels);
+        let (key, labels) = (service.key(), service.all_labels());
+        let is_asked = |webhook: &&ClosedWebhook| {
+            webhook.may_be_asked(of_namespace(&key.namespace), labels.as_ref())
+                || others.iter().any(|(namespace, labels)| webhook.may_be_asked(of_namespace(namespace), Some(labels)))
+        };
+        let callers = self.0.callers.lock();
+        let of_service = |(caller, calls): (&Caller, &Calls)| {
+            let closed = calls.services.get(key).into_iter().flatten().filter(is_asked);
+            closed.map(|webhook| format!("webhook {} of {caller}", webhook.name)).collect::<Vec<_>>()
+        };
+        callers.iter().flat_map(of_service).collect()
     }
 
     /// As [`Self::callers`], but only as far as it is known: for a report, not for the decision to move.
     pub fn known_callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
         let service = ServiceKey::new(namespace, name);
         let callers = self.0.callers.lock();
-        let callers = callers.iter().filter(|(_, calls)| calls.services.contains(&service));
+        let callers = callers.iter().filter(|(_, calls)| calls.services.contains_key(&service));
         callers.map(|(caller, _)| caller.clone()).collect()
     }
 
     /// Describes the kinds that are not known; `None` if all are known.
     pub fn missing(&self) -> Option<String> {
+        self.missing_of(kinds::callers())
+    }
+
+    fn missing_of(&self, kinds: impl Iterator<Item = Kind>) -> Option<String> {
         let states = self.states();
-        let missing = kinds::callers().filter_map(|kind| match states.get(&kind) {
+        let missing = kinds.filter_map(|kind| match states.get(&kind) {
             None => Some(format!("{} was not listed", kind.1)),
             Some(State::Synced | State::Absent) => None,
             Some(State::Syncing) => Some(format!("{} is being listed", kind.1)),
@@ -191,6 +334,10 @@ impl ControlPlaneServices {
         let choosing = callers.iter().filter(|(caller, calls)| caller.kind == MUTATING && calls.chooses_addresses);
         send_if_changed(&self.0.other_webhooks, choosing.map(|(caller, _)| caller.name.clone()).collect());
     }
+}
+
+fn unless_missing(missing: Option<String>) -> Result<(), String> {
+    missing.map_or(Ok(()), |reason| Err(format!("it is not known whether the control plane calls it: {reason}")))
 }
 
 #[cfg(test)]

@@ -142,17 +142,23 @@ const NODE: [Field; 2] = [("spec.podCIDR", TEXT), ("spec.podCIDRs", MANY)];
 /// The Service for which the API server has allocated the address.
 const IP_ADDRESS: [Field; 2] = [("spec.parentRef.name", TEXT), ("spec.parentRef.namespace", TEXT)];
 /// A webhook configuration, an APIService or a CustomResourceDefinition.
-const CALLER: [Field; 9] = [
+const CALLER: [Field; 15] = [
     ("spec.conversion.webhook.clientConfig.service.name", TEXT),
     ("spec.conversion.webhook.clientConfig.service.namespace", TEXT),
     ("spec.service.name", TEXT),
     ("spec.service.namespace", TEXT),
     // More webhooks than an object has: a Service must not move because its caller was cut.
-    ("webhooks", 4 * MANY),
+    ("webhooks", 8 * MANY),
     ("webhooks.clientConfig.service.name", TEXT),
     ("webhooks.clientConfig.service.namespace", TEXT),
+    ("webhooks.failurePolicy", TEXT),
     ("webhooks.matchConditions.expression", TEXT),
     ("webhooks.name", TEXT),
+    ("webhooks.namespaceSelector", TEXT),
+    ("webhooks.objectSelector", TEXT),
+    ("webhooks.rules.apiGroups", TEXT),
+    ("webhooks.rules.operations", TEXT),
+    ("webhooks.rules.resources", TEXT),
 ];
 const POD_SPEC: [Field; 5] = [
     // More than the terms that are evaluated have, each with its key, its operator and a value.

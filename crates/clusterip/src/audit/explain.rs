@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clusterip_cluster::lookups::stored_cluster::{Asked, StoredCluster, Subject};
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
-use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
+use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by, opening};
 use clusterip_core::address::Withholding;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::model::{self, ExternalAddress, ExternalUse, Finding};
-use super::services::{self, PlacedService};
+use super::services::{self, PlacedService, Surroundings};
 use super::{AuditInput, external};
 use crate::service_placement::{Fit, Placement, Skip, as_if_created, merge, skip_reason, without_subject};
 use crate::text::joined;
@@ -77,7 +77,7 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.
     let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, &stored));
     let placed = PlacedService { service: Arc::clone(&stored), placement: as_if_free };
-    let mut findings = services::of_service(settings, &placed, &input.cluster.called, input.refused);
+    let mut findings = services::of_service(settings, &placed, Surroundings::of(input));
     for finding in &mut findings {
         finding.message = input.settings.words(std::mem::take(&mut finding.message));
     }
@@ -94,15 +94,15 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
     findings.extend(of_external);
     findings.sort_by_key(|finding| finding.kind);
     let said = placement.verdict.reason().is_some().then(|| reason(key, &placement, "").to_owned());
-    let callers = input.cluster.called.known_callers(&namespace, &name);
     let moves = match skip {
         Some(Skip::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
         Some(Skip::HalfMoved) => "finishes the move that has begun".to_owned(),
         Some(Skip::Unmanaged) => {
             format!("does not move it: {}", said.as_deref().unwrap_or("clusterip does not manage it"))
         }
-        None => moves(input, &stored, &decision, &placement, &callers)
-            .unwrap_or_else(|stays| format!("does not move it: {stays}")),
+        None => {
+            moves(input, &stored, &decision, &placement).unwrap_or_else(|stays| format!("does not move it: {stays}"))
+        }
     };
     Some(Explanation {
         namespace,
@@ -135,9 +135,8 @@ fn moves(
     stored: &StoredService,
     decision: &Decision,
     placement: &Placement,
-    callers: &[Caller],
 ) -> Result<String, String> {
-    let settings = &input.settings.settings;
+    let (settings, called) = (&input.settings.settings, &input.cluster.called);
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     let stays = match (placement.fit, pool) {
         (Fit::InPlace, Some(_)) => "its address lies in its pool",
@@ -153,13 +152,19 @@ fn moves(
             let Some(new) = decision.allocated() else {
                 return Err(reason(stored.key(), placement, "its pool has no address for it").to_owned());
             };
+            let callers = called.known_callers(&stored.key().namespace, &stored.key().name);
+            let snapshot = Snapshot::read(&input.cluster.snapshot);
+            let closed = called.known_closed_webhooks(stored, &snapshot, &[]);
+            if !closed.is_empty() {
+                return Err(format!("it is {}; {}", called_by(&callers), opening(&closed)));
+            }
             let to = joined(merge(settings, pool, &placement.addresses, new), " and ");
             let load_balancer = stored.is_load_balancer();
             let mut options: Vec<&str> = Vec::new();
             options.extend(load_balancer.then_some("--load-balancers"));
             options.extend((!callers.is_empty()).then_some(MOVE_OPTION));
             let with = if options.is_empty() { String::new() } else { format!(" with {}", options.join(" and ")) };
-            let with = if callers.is_empty() { with } else { format!("{with}, as it is {}", called_by(callers)) };
+            let with = if callers.is_empty() { with } else { format!("{with}, as it is {}", called_by(&callers)) };
             let unless = if stored.by_hand().is_none() { ", unless its address was set by hand" } else { "" };
             return Ok(match input.refused {
                 true => format!("would move it to {to}{with}{unless}, {REFUSES}"),

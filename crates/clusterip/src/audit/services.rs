@@ -8,7 +8,7 @@ use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
-use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
+use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by, opening};
 use clusterip_core::address::{Family, Order, WithheldSpan, Withholding, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::label_selector::LabelSelector;
@@ -116,19 +116,29 @@ pub(crate) const OTHER_WEBHOOK_REMEDY: &str = "if `clusterip` gives addresses to
 
 pub(super) const HALF_MOVED: &str = "it looks as if a move has begun and has not ended";
 
-/// The problems of one Service. `refused` is whether `clusterip move` refuses the settings.
-pub(super) fn of_service(
-    settings: &Settings,
-    placed: &PlacedService,
-    called: &ControlPlaneServices,
-    refused: bool,
-) -> Vec<Finding> {
+/// What decides whether `clusterip move` moves a Service, besides the Service itself.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub called: &'a ControlPlaneServices,
+    pub snapshot: &'a RwLock<Snapshot>,
+    /// Whether the settings are refused.
+    pub refused: bool,
+}
+
+impl<'a> Surroundings<'a> {
+    pub fn of(input: &AuditInput<'a>) -> Self {
+        Self { called: &input.cluster.called, snapshot: &input.cluster.snapshot, refused: input.refused }
+    }
+}
+
+/// The problems of one Service.
+pub(super) fn of_service(settings: &Settings, placed: &PlacedService, around: Surroundings<'_>) -> Vec<Finding> {
     let placement = match placed.placement.as_ref() {
         Ok(placement) => placement,
         Err(Skip::Unmanaged) => return Vec::new(),
-        Err(Skip::HalfMoved) => return vec![half_moved(placed, refused)],
+        Err(Skip::HalfMoved) => return vec![half_moved(placed, around.refused)],
     };
-    let mut findings: Vec<Finding> = misplaced(settings, placed, (called, refused), placement).into_iter().collect();
+    let mut findings: Vec<Finding> = misplaced(settings, placed, around, placement).into_iter().collect();
     if findings.is_empty() && placement.denial().is_none() && placement.mixed.is_empty() {
         return findings;
     }
@@ -209,7 +219,7 @@ pub(super) fn of_pools(input: &AuditInput<'_>, pools: &[model::Pool], findings: 
 fn misplaced(
     settings: &Settings,
     placed: &PlacedService,
-    (called, refused): (&ControlPlaneServices, bool),
+    around: Surroundings<'_>,
     placement: &Placement,
 ) -> Option<Finding> {
     let (id, by_hand) = (placed.service.key(), placed.service.by_hand());
@@ -244,7 +254,7 @@ fn misplaced(
             // Whether the control plane calls the Service matters only for a Service that could move.
             let callers = match by_hand {
                 Some(true) => Vec::new(),
-                _ => called.known_callers(&id.namespace, &id.name),
+                _ => around.called.known_callers(&id.namespace, &id.name),
             };
             let called = if callers.is_empty() { String::new() } else { format!("; it is {}", called_by(&callers)) };
             let message = format!(
@@ -254,7 +264,7 @@ fn misplaced(
                 ranges(pool, &wrong),
                 placement.evidence.as_deref().unwrap_or_default()
             );
-            let remedy = remedy(&placed.service, !callers.is_empty(), refused);
+            let remedy = remedy(&placed.service, !callers.is_empty(), around);
             (kind, wrong, Some(pool), message, remedy)
         }
     };
@@ -269,8 +279,8 @@ fn misplaced(
 const REFUSED: &str = "correct the settings, which `clusterip serve` and `clusterip move` refuse: they don't fit the \
                        Service ranges of the cluster";
 
-/// `called` is whether the control plane calls the Service.
-fn remedy(service: &StoredService, called: bool, refused: bool) -> String {
+/// `is_called` is whether the control plane calls the Service.
+fn remedy(service: &StoredService, is_called: bool, around: Surroundings<'_>) -> String {
     if service.by_hand() == Some(true) {
         return "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it \
                 again"
@@ -279,17 +289,19 @@ fn remedy(service: &StoredService, called: bool, refused: bool) -> String {
     if service.asked_move() == Some(Move::Never) {
         return format!("nothing moves it as long as its annotation {MOVE_ANNOTATION} says never");
     }
-    if refused {
+    if around.refused {
         return REFUSED.to_owned();
     }
     let is_load_balancer = service.is_load_balancer();
     let of_command = if is_load_balancer { " --load-balancers" } else { "" };
-    if called {
+    if is_called {
         // A server never moves such a Service.
-        return format!(
-            "`clusterip move{of_command} {MOVE_OPTION} NAMESPACE/NAME` moves it: the control plane can't call it for a \
-             moment"
-        );
+        let moves = format!("`clusterip move{of_command} {MOVE_OPTION} NAMESPACE/NAME` moves it");
+        let closed = around.called.known_closed_webhooks(service, &Snapshot::read(around.snapshot), &[]);
+        return match closed.as_slice() {
+            [] => format!("{moves}: the control plane can't call it for a moment"),
+            closed => format!("{}; then {moves}", opening(closed)),
+        };
     }
     // A load balancer does not move seamlessly.
     let (of_server, of_command) =
@@ -409,8 +421,9 @@ impl MisplacedServices {
     ) -> Self {
         let mut placed = place_all(settings, snapshot, &mut AuditCache::default());
         placed.retain(|placed| selector.is_none_or(|selector| placed.service.is_selected_by(selector)));
+        let around = Surroundings { called, snapshot, refused: false };
         let found =
-            placed.into_iter().filter_map(|placed| Some((MisplacedService::of(settings, &placed, called)?, placed)));
+            placed.into_iter().filter_map(|placed| Some((MisplacedService::of(settings, &placed, around)?, placed)));
         let (mut services, misplaced): (Vec<_>, Vec<_>) = found.unzip();
         services.sort_by_key(|service: &MisplacedService| service.finding.kind);
         let callers = unknown_callers(called, services.iter().map(|service| &service.finding));
@@ -420,9 +433,9 @@ impl MisplacedServices {
 }
 
 impl MisplacedService {
-    fn of(settings: &LiveSettings, placed: &PlacedService, called: &ControlPlaneServices) -> Option<Self> {
+    fn of(settings: &LiveSettings, placed: &PlacedService, around: Surroundings<'_>) -> Option<Self> {
         let placement = placed.placement.as_ref().as_ref().ok()?;
-        let found = of_service(&settings.settings, placed, called, false);
+        let found = of_service(&settings.settings, placed, around);
         let is_misplaced = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::ByHand | Kind::NoPool);
         let finding = found.into_iter().find(is_misplaced)?;
         let service = &placed.service;

@@ -88,7 +88,7 @@ pub struct MoveArguments {
     #[arg(long)]
     load_balancers: bool,
     /// Also move this Service, although the control plane calls it: a webhook, an aggregated API or a CRD conversion
-    /// may fail during the move. May be given several times
+    /// may fail during the move. If a webhook of it would refuse the move, it stays. May be given several times
     #[arg(long, value_name = "NAMESPACE/NAME")]
     called_by_control_plane: Vec<ServiceKey>,
     /// Move Services with ready endpoints seamlessly: both addresses answer during the move. Needs the permissions of

@@ -14,7 +14,7 @@ use clusterip_cluster::kinds::{self, Kind};
 use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::api_server_lists;
-use clusterip_cluster::watch::control_plane_services::{Calls, K2S};
+use clusterip_cluster::watch::control_plane_services::{Calls, ClosedWebhook, K2S};
 use clusterip_cluster::watch::partial_object::fields_of_kind;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::distinct;
@@ -219,24 +219,30 @@ fn reduced_lease(lease: &Lease) -> serde_json::Result<Value> {
 }
 
 /// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services,
-/// and the name of a webhook of another program that chooses addresses; `None` if it has neither. APIServices are kept:
-/// every cluster has some, and they show that this kind was listed.
+/// what makes a webhook refuse a move of its own Service, and the name of a webhook of another program that chooses
+/// addresses; `None` if it has none of these. APIServices are kept: every cluster has some, and they show that this kind
+/// was listed.
 fn caller(object: &Value) -> Option<Value> {
     let (kind, Calls { services, chooses_addresses }) = (object::kind(object), Calls::of(object));
-    let services: Vec<Value> =
-        services.iter().map(|service| json!({"namespace": service.namespace, "name": service.name})).collect();
+    let services: Vec<(Value, &Vec<ClosedWebhook>)> = services
+        .iter()
+        .map(|(service, closed)| (json!({"namespace": service.namespace, "name": service.name}), closed))
+        .collect();
     let metadata = json!({"name": object::name(object)});
     let mut reduced = json!({"apiVersion": object::api_version(object), "kind": kind, "metadata": metadata});
     match (kind, services.first()) {
         ("APIService", None) => {}
         (_, None) if !chooses_addresses => return None,
-        ("APIService", Some(service)) => reduced["spec"] = json!({"service": service}),
-        ("CustomResourceDefinition", Some(service)) => {
+        ("APIService", Some((service, _))) => reduced["spec"] = json!({"service": service}),
+        ("CustomResourceDefinition", Some((service, _))) => {
             reduced["spec"] = json!({"conversion": {"webhook": {"clientConfig": {"service": service}}}});
         }
         _ => {
             let named = chooses_addresses.then(|| json!({"name": K2S}));
-            let webhooks = services.iter().map(|service| json!({"clientConfig": {"service": service}}));
+            let webhooks = services.iter().flat_map(|(service, closed)| match closed.as_slice() {
+                [] => vec![json!({"clientConfig": {"service": service}})],
+                closed => closed.iter().map(|webhook| webhook.reduced(service)).collect(),
+            });
             reduced["webhooks"] = webhooks.chain(named).collect();
         }
     }
@@ -395,6 +401,23 @@ mod tests {
         assert_eq!(of_webhooks(json!([])), None);
         let found = of_webhooks(json!([{"name": "workload.clusterip.k2s.io"}]));
         assert_eq!(found.unwrap()["webhooks"], json!([{"name": "clusterip.k2s.io"}]));
+        let closed = json!({
+            "clientConfig": {"service": with_port}, "name": "hook.example.org", "failurePolicy": "Fail",
+            "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["services", "pods"]}],
+            "namespaceSelector": {"matchLabels": {"a": "b"}}, "objectSelector": {}, "timeoutSeconds": 7,
+        });
+        let reduced = of_webhooks(json!([closed])).unwrap();
+        let expected = json!([{
+            "clientConfig": {"service": service}, "name": "hook.example.org", "failurePolicy": "Fail",
+            "rules": [{"apiGroups": [""], "operations": ["*"], "resources": ["services"]}],
+            "namespaceSelector": {"matchLabels": {"a": "b"}}, "objectSelector": {},
+        }]);
+        assert_eq!(reduced["webhooks"], expected);
+        assert_eq!(
+            Calls::of(&reduced),
+            Calls::of(&json!({"webhooks": [closed]})),
+            "an audit of the snapshot finds the same"
+        );
         let api_services = kind("apiregistration.k8s.io/v1", "APIService");
         let found = of(&api_services, json!({"metadata": {"name": "a"}, "spec": {"service": with_port}})).unwrap();
         assert_eq!(found["spec"], json!({"service": service}));

@@ -251,8 +251,10 @@ fn note_overlap(change: &Change, text: &str, span: &Span, object: &str, findings
 }
 
 fn note_callers(around: &mut Surroundings, kind: &str, object: &Value) {
-    for service in Calls::of(object).services {
-        around.callers.entry(service).or_insert_with(|| format!("{kind} {}", object::name(object)));
+    for (service, closed) in Calls::of(object).services {
+        let (_, webhook) =
+            around.callers.entry(service).or_insert_with(|| (format!("{kind} {}", object::name(object)), None));
+        *webhook = webhook.take().or(closed.into_iter().next().map(|webhook| webhook.name));
     }
 }
 

@@ -20,8 +20,8 @@ use super::findings::{ServiceRow, Way};
 pub struct Surroundings {
     /// The Services with a ready endpoint.
     pub ready: BTreeSet<ServiceKey>,
-    /// What calls a Service from the control plane.
-    pub callers: BTreeMap<ServiceKey, String>,
+    /// What calls a Service from the control plane, and the name of a closed webhook of it.
+    pub callers: BTreeMap<ServiceKey, (String, Option<String>)>,
     pub exempt_namespaces: Vec<String>,
     pub load_balancers: bool,
     /// For how many seconds DNS may answer with an old address.
@@ -104,8 +104,13 @@ fn way(service: &Value, addresses: &[IpAddr], change: &Change, around: &Surround
             "its namespace is in exemptNamespaces: remove the namespace from there for the time of the renumbering";
         return stays(why.to_owned());
     }
-    if let Some(caller) = around.callers.get(&key) {
-        return stays(format!("the control plane calls it ({caller}): move it with {MOVE_OPTION} {key}"));
+    if let Some((caller, webhook)) = around.callers.get(&key) {
+        let closed = webhook.as_ref().map_or(String::new(), |webhook| {
+            format!(
+                ", and set failurePolicy: Ignore in its webhook {webhook} meanwhile if that is asked about the Service"
+            )
+        });
+        return stays(format!("the control plane calls it ({caller}): move it with {MOVE_OPTION} {key}{closed}"));
     }
     if object::text(service, &["spec", "type"]) == "LoadBalancer" && !around.load_balancers {
         return stays(
@@ -133,7 +138,7 @@ mod tests {
         let key = |name| ServiceKey::new("shop", name);
         let around = Surroundings {
             ready: [key("web"), key("far"), key("hand-made"), key("port"), key("cloud")].into(),
-            callers: [(key("hook"), "ValidatingWebhookConfiguration hook".to_owned())].into(),
+            callers: [(key("hook"), ("ValidatingWebhookConfiguration hook".to_owned(), None))].into(),
             exempt_namespaces: vec!["kube-system".to_owned()],
             load_balancers: false,
             dns_seconds: 35,

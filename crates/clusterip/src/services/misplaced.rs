@@ -8,7 +8,7 @@ use clusterip_cluster::kinds::State;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::text;
 use clusterip_cluster::snapshot::{StoredEndpoints, StoredService, addresses};
-use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
+use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by, opening};
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move, OS_ANNOTATION};
@@ -21,6 +21,7 @@ use clusterip_core::workload::OS_LABEL;
 use clusterip_failover::claims::Owner;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::method::{Method, method};
+use clusterip_moves::temporary::Role;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -70,7 +71,7 @@ pub struct MoveRequest {
     pub name: String,
     /// The UID of the Service. Another Service of the same name is not moved.
     pub uid: String,
-    /// Whether to move the Service even if the control plane calls it.
+    /// Whether to move the Service even if the control plane calls it, unless one of its webhooks would refuse the move.
     #[serde(default)]
     pub control_plane: bool,
     /// `None` for a plain move.
@@ -99,11 +100,13 @@ pub enum Impact {
     Plain,
 }
 
-/// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Reserves no address.
+/// Inspects a Service as the stores show it. `server_namespace` has the records of moves. `request` is an administrator's
+/// request to move the Service. Reserves no address.
 pub fn inspect(
     evaluator: &Evaluator,
     service: &StoredService,
     allowed: &Allowed,
+    server_namespace: &str,
     request: Option<&MoveRequest>,
 ) -> anyhow::Result<Inspection> {
     let settings = evaluator.settings();
@@ -120,6 +123,7 @@ pub fn inspect(
         return Ok(Inspection::InPlace);
     }
     let (id, annotation) = (service.key(), service.asked_move());
+    let is_seamless = request.map_or(&allowed.seamless, |request| &request.seamless).is_some();
     let asked_by = match (request, annotation) {
         (Some(_), _) => AskedBy::Administrator,
         (None, Some(Move::Now)) => AskedBy::Author,
@@ -144,7 +148,7 @@ pub fn inspect(
     } else if service.is_load_balancer() && !allowed.load_balancers {
         let detail = "type LoadBalancer: a cloud provider might remove its load balancer";
         Some((StayReason::LoadBalancer, detail.to_owned()))
-    } else if let Some(detail) = control_plane(evaluator, id, request) {
+    } else if let Some(detail) = control_plane(evaluator, service, request, is_seamless.then_some(server_namespace)) {
         Some((StayReason::ControlPlane, detail))
     } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
         Some((StayReason::ReadyEndpoints, reachable(endpoints.reachable)))
@@ -240,20 +244,36 @@ fn reachable(endpoints: usize) -> String {
     format!("{endpoints} can be reached at its present address; `clusterip move --seamless` moves it")
 }
 
-/// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
-/// moves it anyway.
-fn control_plane(evaluator: &Evaluator, id: &ServiceKey, request: Option<&MoveRequest>) -> Option<String> {
-    if request.is_some_and(|request| request.control_plane) {
-        return None;
-    }
-    match evaluator.stores().control_plane_services().callers(&id.namespace, &id.name) {
-        Ok(callers) if callers.is_empty() => None,
-        Ok(callers) => Some(format!(
-            "{}: the API server could not call it while it moves; `clusterip move {MOVE_OPTION} {id}` moves it",
-            called_by(&callers)
-        )),
-        Err(unknown) => Some(unknown),
-    }
+/// Why a Service that the control plane calls stays: the administrator's request does not name it, or one of its webhooks
+/// would refuse the move. A seamless move has its trigger in the namespace `trigger`. `None` for other Services.
+fn control_plane(
+    evaluator: &Evaluator,
+    service: &StoredService,
+    request: Option<&MoveRequest>,
+    trigger: Option<&str>,
+) -> Option<String> {
+    let (id, stores) = (service.key(), evaluator.stores());
+    let called = stores.control_plane_services();
+    let is_named = request.is_some_and(|request| request.control_plane);
+    let callers = match called.callers(&id.namespace, &id.name) {
+        Ok(callers) if callers.is_empty() => return None,
+        Err(unknown) if !is_named => return Some(unknown),
+        Ok(callers) => callers,
+        Err(_) => called.known_callers(&id.namespace, &id.name),
+    };
+    // A seamless move writes these objects, too.
+    let temporary = trigger.into_iter().flat_map(|trigger| {
+        Role::ALL.map(|role| (if role == Role::Trigger { trigger } else { id.namespace.as_str() }, role.labels()))
+    });
+    let temporary: Vec<(&str, Labels)> = temporary.collect();
+    let remedy = match called.closed_webhooks(service, &stores.read_snapshot(), &temporary) {
+        Err(unknown) => return Some(unknown),
+        Ok(closed) if closed.is_empty() && is_named => return None,
+        Ok(closed) if closed.is_empty() => String::new(),
+        Ok(closed) => format!("{}; then ", opening(&closed)),
+    };
+    let problem = "the API server could not call it while it moves";
+    Some(format!("{}: {problem}; {remedy}`clusterip move {MOVE_OPTION} {id}` moves it", called_by(&callers)))
 }
 
 /// Reserves addresses for a Service that moves. Returns all its addresses after the move, and the evaluation.
@@ -345,6 +365,7 @@ pub fn as_it_was(mut service: Value, journal: &Journal) -> Value {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_cluster::kinds;
     use clusterip_moves::step::beginning;
     use serde_json::json;
 
@@ -415,7 +436,9 @@ mod tests {
             case("unknown evidence, in the pool of others", selecting("10.3.0.7"), Some(UNMATCHED)),
             case("unknown evidence, in a pool for other labels", selecting("10.4.0.7"), Some(UNMATCHED)),
         ];
-        // It is unknown here which Services the control plane calls.
+        // It is unknown here which Services the control plane calls, but not which of its calls would prevent a move.
+        let called = evaluator.stores().control_plane_services();
+        kinds::callers().filter(|(_, kind)| kind.ends_with("Configuration")).for_each(|kind| called.listed(&kind));
         let request = MoveRequest {
             namespace: "shop".to_owned(),
             name: "web".to_owned(),
@@ -424,7 +447,9 @@ mod tests {
             seamless: None,
         };
         for Case { name, service, expected } in cases {
-            let found = match inspect(&evaluator, &StoredService::read(&service), &ALLOWED, Some(&request)).unwrap() {
+            let found = match inspect(&evaluator, &StoredService::read(&service), &ALLOWED, "clusterip", Some(&request))
+                .unwrap()
+            {
                 Inspection::Misplaced(found) => Some(match found.stays {
                     Some((reason, detail)) => format!("{}: {detail}", reason.as_str()),
                     None => "moves".to_owned(),
@@ -432,6 +457,105 @@ mod tests {
                 _ => None,
             };
             assert_eq!(found.as_deref(), expected, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn service_of_a_webhook_that_would_refuse_the_move_stays() {
+        const CALLED: &str = "called by ValidatingWebhookConfiguration hooks: the API server could not call it while it \
+                              moves; ";
+        const OPENING: &str = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook \
+                               hook.example.org of ValidatingWebhookConfiguration hooks, because the API server refuses \
+                               the requests of the move without an answer of the webhook; then ";
+        const OPTION: &str = "`clusterip move --called-by-control-plane shop/web` moves it";
+        const UNKNOWN: &str = "it is not known whether the control plane calls it: MutatingWebhookConfiguration was not \
+                               listed; ValidatingWebhookConfiguration was not listed";
+        struct Case {
+            name: &'static str,
+            /// The fields of the webhook that are not those of a closed one; `None` if no configuration was listed.
+            webhook: Option<Value>,
+            /// The administrator's request; `None` for a server that moves seamlessly if `seamless`.
+            named: Option<bool>,
+            seamless: bool,
+            expected: Option<[&'static str; 3]>,
+        }
+        let all = [CALLED, OPENING, OPTION];
+        let selecting = |values: &[&str]| {
+            let name = json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": values});
+            Some(json!({"namespaceSelector": {"matchExpressions": [name]}}))
+        };
+        let of_old = || Some(json!({"objectSelector": {"matchLabels": {"clusterip-policy/temporary": "old"}}}));
+        let base =
+            || Case { name: "", webhook: Some(json!({})), named: Some(true), seamless: false, expected: Some(all) };
+        let ignored = || Some(json!({"failurePolicy": "Ignore"}));
+        let cases = [
+            Case { name: "closed", ..base() },
+            Case { name: "closed, seamless", seamless: true, ..base() },
+            Case { name: "closed, by the controller", named: None, ..base() },
+            Case { name: "closed, not named", named: Some(false), ..base() },
+            Case { name: "open", webhook: ignored(), expected: None, ..base() },
+            Case {
+                name: "open, not named",
+                webhook: ignored(),
+                named: None,
+                expected: Some([CALLED, "", OPTION]),
+                ..base()
+            },
+            Case { name: "of other Namespaces", webhook: selecting(&["shop"]), expected: None, ..base() },
+            Case { name: "with that of the trigger", webhook: selecting(&["shop"]), seamless: true, ..base() },
+            Case {
+                name: "without that of the trigger",
+                webhook: selecting(&["shop", "clusterip"]),
+                seamless: true,
+                expected: None,
+                ..base()
+            },
+            Case { name: "of a temporary Service", webhook: of_old(), seamless: true, ..base() },
+            Case { name: "of a temporary Service, plain", webhook: of_old(), expected: None, ..base() },
+            Case { name: "unknown", webhook: None, expected: Some([UNKNOWN, "", ""]), ..base() },
+        ];
+        let pools = json!([
+            {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+            {"name": "linux", "cidrs": ["10.2.0.0/16"], "match": {"os": "linux"}},
+        ]);
+        let validating = ("admissionregistration.k8s.io/v1".to_owned(), "ValidatingWebhookConfiguration".to_owned());
+        for Case { name, webhook, named, seamless, expected } in cases {
+            let evaluator = evaluator(client(), json!({"pools": pools}), &["10.0.0.0/8"]);
+            let called = evaluator.stores().control_plane_services();
+            for name in ["shop", "clusterip"] {
+                let labels = json!({"kubernetes.io/metadata.name": name});
+                let metadata = json!({"name": name, "labels": labels});
+                let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+                evaluator.stores().snapshot().write().unwrap().insert(&namespace);
+            }
+            if let Some(fields) = webhook {
+                kinds::callers().for_each(|kind| called.listed(&kind));
+                let mut webhook = json!({
+                    "name": "hook.example.org", "failurePolicy": "Fail",
+                    "clientConfig": {"service": {"namespace": "shop", "name": "web"}},
+                    "rules": [{"apiGroups": [""], "operations": ["UPDATE"], "resources": ["services"]}],
+                });
+                json_patch::merge(&mut webhook, &fields);
+                called.take(&validating, &json!({"metadata": {"name": "hooks"}, "webhooks": [webhook]}));
+            }
+            let options = Some(SeamlessOptions { grace_period: 1, cluster_domain: "cluster.local".to_owned() });
+            let seamless = options.filter(|_| seamless);
+            let allowed = Allowed { seamless: seamless.clone(), ..ALLOWED };
+            let request = named.map(|control_plane| MoveRequest {
+                namespace: "shop".to_owned(),
+                name: "web".to_owned(),
+                uid: "u".to_owned(),
+                control_plane,
+                seamless,
+            });
+            let service = StoredService::read(&service("10.1.0.7", json!({"clusterip-policy/os": "linux"})));
+            let found = inspect(&evaluator, &service, &allowed, "clusterip", request.as_ref()).unwrap();
+            let stays = match found {
+                Inspection::Misplaced(found) => Some(found.stays),
+                _ => None,
+            };
+            let expected = expected.map(|parts| (StayReason::ControlPlane, parts.concat()));
+            assert_eq!(stays, Some(expected), "{name}");
         }
     }
 

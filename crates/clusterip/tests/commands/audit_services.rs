@@ -31,6 +31,7 @@ fn each_problem_of_a_service_is_a_finding() {
         ),
         service("balancer", "172.21.0.75", windows(json!({"spec": {"type": "LoadBalancer"}}))),
         service("called", "172.21.0.76", on("windows")),
+        service("closed", "172.21.0.79", on("windows")),
         // A finalizer may keep a Service that is being deleted.
         service("deleted-right", "172.21.1.5", windows(deleted.clone())),
         service("deleted", "172.21.0.77", windows(deleted.clone())),
@@ -43,8 +44,12 @@ fn each_problem_of_a_service_is_a_finding() {
         service("left", "None", stub),
         service("torn", "172.21.9.11", json!({"metadata": {"annotations": {"clusterip-policy/moving": "{"}}})),
     ];
-    let called =
-        ["called", "by-hand"].map(|name| json!({"clientConfig": {"service": {"namespace": "shop", "name": name}}}));
+    let webhook = |name: &str| json!({"clientConfig": {"service": {"namespace": "shop", "name": name}}});
+    let closed = json!({
+        "name": "closed.example.org", "failurePolicy": "Fail",
+        "rules": [{"apiGroups": [""], "operations": ["UPDATE"], "resources": ["services"]}],
+    });
+    let called = [webhook("called"), webhook("by-hand"), merged(webhook("closed"), closed)];
     let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
                       "metadata": {"name": "web-hook"}, "webhooks": called});
     let own = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.apps"}, "spec": {}});
@@ -68,6 +73,7 @@ fn each_problem_of_a_service_is_a_finding() {
             .to_owned(),
         in_linux("balancer", "172.21.0.75", ""),
         in_linux("called", "172.21.0.76", "; it is called by ValidatingWebhookConfiguration web-hook"),
+        in_linux("closed", "172.21.0.79", "; it is called by ValidatingWebhookConfiguration web-hook"),
         in_linux("deleted", "172.21.0.77", ""),
         in_linux("elsewhere", "172.21.0.70", ""),
         in_linux("never", "172.21.0.74", ""),
@@ -89,6 +95,9 @@ fn each_problem_of_a_service_is_a_finding() {
         let found = told["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == name).unwrap();
         found["remedy"].as_str().unwrap().to_owned()
     };
+    let opening = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook closed.example.org \
+                   of ValidatingWebhookConfiguration web-hook, because the API server refuses the requests of the move \
+                   without an answer of the webhook";
     let by_itself = "moves it by itself if no ready endpoint can be reached at its address";
     for (name, remedy) in [
         ("elsewhere", format!("`clusterip move --seamless` moves it; `clusterip serve` {by_itself}")),
@@ -105,6 +114,7 @@ fn each_problem_of_a_service_is_a_finding() {
                     it for a moment"
                 .to_owned(),
         ),
+        ("closed", format!("{opening}; then `clusterip move --called-by-control-plane NAMESPACE/NAME` moves it")),
         ("never", "nothing moves it as long as its annotation clusterip-policy/move says never".to_owned()),
         (
             "by-hand",
@@ -121,9 +131,12 @@ fn each_problem_of_a_service_is_a_finding() {
     assert_eq!(notes(&audit(&folder, items, &["-o", "json"]).json()), notes(&told) + 1);
     check_fail_on(|args| audit(&folder, whole.clone(), args));
 
-    for (name, moves) in
-        [("shop/deleted", "does not move it: it is being deleted"), ("shop/torn", "finishes the move that has begun")]
-    {
+    let stays = format!("does not move it: it is called by ValidatingWebhookConfiguration web-hook; {opening}");
+    for (name, moves) in [
+        ("shop/closed", stays.as_str()),
+        ("shop/deleted", "does not move it: it is being deleted"),
+        ("shop/torn", "finishes the move that has begun"),
+    ] {
         let explained = audit(&folder, whole.clone(), &["--service", name, "-o", "json"]).json();
         assert_eq!(explained["move"], moves, "{name}");
     }

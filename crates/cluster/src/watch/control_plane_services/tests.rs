@@ -1,4 +1,4 @@
-use serde_json::json;
+use clusterip_core::label_selector::MAX_LABELS;
 
 use super::*;
 use crate::watch::partial_object::PartialObject;
@@ -67,11 +67,140 @@ fn references_to_services_are_read() {
     ];
     for mut row in rows {
         let expected = row.services.iter().map(|(namespace, name)| ServiceKey::new(*namespace, *name));
-        assert_eq!(Calls::of(&row.object).services, expected.collect(), "{}", row.name);
+        let services: BTreeSet<ServiceKey> = Calls::of(&row.object).services.into_keys().collect();
+        assert_eq!(services, expected.collect(), "{}", row.name);
         row.object["metadata"] = json!({"name": "a"});
         let object = watched(&kind("APIService"), &row.object);
         assert_eq!(Calls::of(&object).services.len(), row.services.len(), "{}: out of a watch", row.name);
     }
+}
+
+/// The webhook of `shop/hook` with these fields, as the watch shows its configuration `hooks`.
+fn hooks(fields: &Value) -> Value {
+    let mut webhook = json!({
+        "name": "hook.example.org", "failurePolicy": "Fail",
+        "clientConfig": {"caBundle": "LS0t", "service": {"namespace": "shop", "name": "hook"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["services"],
+                   "scope": "*"}],
+        "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, "timeoutSeconds": 10,
+    });
+    json_patch::merge(&mut webhook, fields);
+    watched(&kind(MUTATING), &json!({"metadata": {"name": "hooks"}, "webhooks": [webhook]}))
+}
+
+#[test]
+fn webhook_is_closed_if_it_may_be_asked_about_a_move_of_its_own_service() {
+    struct Case {
+        name: &'static str,
+        /// The fields of the webhook that differ.
+        webhook: Value,
+        /// Whether the move is refused if it writes the Service alone, and if it also writes a temporary Service.
+        expected: [bool; 2],
+    }
+    let always = [true, true];
+    let rule = |group: &str, resource: &str, operation: &str| {
+        json!({"rules": [
+            {"apiGroups": ["apps"], "operations": ["*"], "resources": ["*"]},
+            {"apiGroups": [group], "operations": [operation], "resources": ["pods", resource]},
+        ]})
+    };
+    let condition = |expression: &str| json!({"matchConditions": [{"name": "a", "expression": expression}]});
+    let expression = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+    let of_namespaces = |selector: Value| json!({"namespaceSelector": selector});
+    let of_objects = |selector: Value| json!({"objectSelector": selector});
+    let name = "kubernetes.io/metadata.name";
+    let outside = || of_namespaces(expression(name, "NotIn", json!(["shop", "own"])));
+    let with_rule = |mut webhook: Value, rule: Value| {
+        json_patch::merge(&mut webhook, &rule);
+        webhook
+    };
+    let cases = [
+        Case { name: "updates", webhook: json!({}), expected: always },
+        Case { name: "by default", webhook: json!({"failurePolicy": null}), expected: always },
+        Case { name: "open", webhook: json!({"failurePolicy": "Ignore"}), expected: [false, false] },
+        Case { name: "without rules", webhook: json!({"rules": null}), expected: [false, false] },
+        Case { name: "creates", webhook: rule("", "services", "CREATE"), expected: always },
+        Case { name: "deletes", webhook: rule("*", "*", "DELETE"), expected: always },
+        Case { name: "all", webhook: rule("*", "*/*", "*"), expected: always },
+        Case { name: "with subresources", webhook: rule("", "services/*", "*"), expected: always },
+        Case { name: "a subresource", webhook: rule("", "services/status", "*"), expected: [false, false] },
+        Case { name: "connections", webhook: rule("", "services", "CONNECT"), expected: [false, false] },
+        Case { name: "of Knative", webhook: rule("serving.knative.dev", "services", "*"), expected: [false, false] },
+        Case { name: "a condition", webhook: condition("object.metadata.name != 'hook'"), expected: always },
+        Case { name: "never", webhook: condition("false"), expected: [false, false] },
+        Case { name: "its namespace is excluded", webhook: outside(), expected: [false, false] },
+        Case {
+            name: "only its namespace is excluded",
+            webhook: of_namespaces(expression(name, "NotIn", json!(["shop"]))),
+            expected: [false, true],
+        },
+        Case {
+            name: "an unreadable selector",
+            webhook: of_namespaces(expression(name, "Near", json!(["own"]))),
+            expected: always,
+        },
+        Case {
+            name: "its labels are excluded",
+            webhook: of_objects(expression("app", "DoesNotExist", Value::Null)),
+            expected: [false, true],
+        },
+        Case {
+            name: "its labels",
+            webhook: of_objects(json!({"matchLabels": {"app": "hook"}})),
+            expected: [true, true],
+        },
+        Case {
+            name: "labels that neither has",
+            webhook: of_objects(json!({"matchLabels": {"app": "other"}})),
+            expected: [false, false],
+        },
+        Case {
+            name: "addresses, whatever its selectors exclude",
+            webhook: with_rule(outside(), rule("networking.k8s.io", "ipaddresses", "CREATE")),
+            expected: always,
+        },
+        Case {
+            name: "other addresses",
+            webhook: with_rule(outside(), rule("example.org", "ipaddresses", "CREATE")),
+            expected: [false, false],
+        },
+    ];
+    let mut snapshot = Snapshot::default();
+    for name in ["shop", "own"] {
+        let metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
+        snapshot.insert(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
+    }
+    let service = |labels: Value| {
+        StoredService::read(&json!({"metadata": {"namespace": "shop", "name": "hook", "labels": labels}}))
+    };
+    let temporary = [("own", [("temporary".to_owned(), "new".to_owned())].into())];
+    let expected = |is_refused: bool| {
+        if is_refused { vec![format!("webhook hook.example.org of {MUTATING} hooks")] } else { vec![] }
+    };
+    let services = listed();
+    for Case { name, webhook, expected: [alone, with_temporary] } in cases {
+        services.take(&kind(MUTATING), &hooks(&webhook));
+        let closed = |others| services.closed_webhooks(&service(json!({"app": "hook"})), &snapshot, others).unwrap();
+        assert_eq!(closed(&[]), expected(alone), "{name}");
+        assert_eq!(closed(&temporary), expected(with_temporary), "{name}, with a temporary Service");
+    }
+
+    // What is not known counts as matching.
+    let many: std::collections::BTreeMap<String, &str> = (0..MAX_LABELS).map(|at| (format!("a{at}"), "b")).collect();
+    services.take(&kind(MUTATING), &hooks(&of_objects(json!({"matchLabels": {"z": "b"}}))));
+    assert_eq!(
+        services.closed_webhooks(&service(json!(many)), &snapshot, &[]),
+        Ok(expected(true)),
+        "labels that were cut"
+    );
+    services.take(&kind(MUTATING), &hooks(&outside()));
+    let empty = Snapshot::default();
+    assert_eq!(services.closed_webhooks(&service(json!({})), &empty, &[]), Ok(expected(true)), "an unknown Namespace");
+    services.failed(&kind("APIService"), "forbidden".to_owned());
+    assert_eq!(services.closed_webhooks(&service(json!({})), &snapshot, &[]), Ok(expected(false)), "no webhooks");
+    services.failed(&kind(MUTATING), "forbidden".to_owned());
+    let unknown = format!("it is not known whether the control plane calls it: {MUTATING} can't be read: forbidden");
+    assert_eq!(services.closed_webhooks(&service(json!({})), &snapshot, &[]), Err(unknown));
 }
 
 #[test]

@@ -118,7 +118,8 @@ impl Run<'_> {
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator.clone(), Arc::clone(&service));
             let request = self.request(&id, &service.uid());
-            let inspect = move || misplaced::inspect(&evaluator, &at, &this.allowed, Some(&request));
+            let server = self.deployed.namespace.clone();
+            let inspect = move || misplaced::inspect(&evaluator, &at, &this.allowed, &server, Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let Some((mut row, job)) = row(reconciler, &id, &service, inspection).await? else { continue };

@@ -280,7 +280,8 @@ impl Reconciler {
     async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Arc<StoredService>) -> anyhow::Result<Inspection> {
         let request = self.requests.consider(id, &service.uid());
         let this = Arc::clone(self);
-        let inspect = move || misplaced::inspect(&this.evaluator, &service, &this.allowed, request.as_ref());
+        let inspect =
+            move || misplaced::inspect(&this.evaluator, &service, &this.allowed, &this.namespace, request.as_ref());
         background::run(&id.namespace, inspect).await?
     }
 

@@ -101,7 +101,7 @@ impl Survey {
                 continue;
             }
             let is_managed = is_managed(&settings.settings, &record);
-            let inspect = || misplaced::inspect(evaluator, &record, &reconciler.allowed, None);
+            let inspect = || misplaced::inspect(evaluator, &record, &reconciler.allowed, &reconciler.namespace, None);
             let inspection = panics::catch_about(id, inspect).unwrap_or_else(|it| Err(anyhow!(it)));
             // Services with ready endpoints answered before these settings came, so they may answer in spite of them.
             let waits = |impact| match impact {
