@@ -294,6 +294,8 @@ pub struct Progress {
     /// Whether this run recorded the move. No other run creates temporary Services.
     recorded: bool,
     pub failure: Option<String>,
+    /// Whether the move failed because `new` was refused its addresses.
+    pub new_was_refused: bool,
     tried_old: bool,
     without_trigger: bool,
     /// Whether `old` was refused the old addresses. Then, and after it took them, this run leaves `old` as it is: if
@@ -341,7 +343,10 @@ impl Progress {
                 self.without_old = true;
                 self.notes.push(format!("its old address stopped answering at once: {refusal}"));
             }
-            (Create(_) | ReleaseOld | TryOld | Release, _) => self.fail(refusal.to_string()),
+            (Create(_) | ReleaseOld | TryOld | Release, _) => {
+                self.new_was_refused |= matches!((step, refusal), (Create(Role::New), Refusal::Address { .. }));
+                self.fail(refusal.to_string());
+            }
             _ => return true,
         }
         false

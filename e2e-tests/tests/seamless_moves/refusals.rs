@@ -1,5 +1,8 @@
 //! What prevents or disturbs a seamless move is reported, and no other Service is changed.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use axum::http::{Method, Request};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -135,7 +138,7 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
         moves: bool,
     }
     let cases = [
-        Case { name: "taken-before-the-move", waits: creates_new, moves: false },
+        Case { name: "taken-before-the-move", waits: creates_new, moves: true },
         Case { name: "taken-between-the-swaps", waits: assigns, moves: false },
         Case { name: "taken-old", waits: takes_old, moves: true },
     ];
@@ -154,6 +157,45 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
         assert_ne!(now, addresses(&other), "{name}");
         assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
         assert_eq!(stage.stored("other").await, other, "{name}");
+    });
+    futures::future::join_all(ends).await;
+}
+
+/// Up to Kubernetes 1.33, the API server may refuse an address that nothing uses.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_address_that_is_refused_is_replaced() {
+    const REASON: &str = "Service is invalid: failed to allocate IP 172.21.0.1: provided IP is already allocated";
+    struct Case {
+        name: &'static str,
+        refused: usize,
+        /// The number of addresses that are tried.
+        tried: usize,
+        moves: bool,
+    }
+    let cases = [
+        Case { name: "refused-once", refused: 1, tried: 2, moves: true },
+        Case { name: "refused-four-times", refused: 4, tried: 5, moves: true },
+        Case { name: "refused-always", refused: usize::MAX, tried: 5, moves: false },
+    ];
+    let ends = cases.map(async |Case { name, refused, tried, moves }| {
+        let stage = Stage::new(name).await;
+        let before = stage.service("web", json!({})).await;
+        let proxy = Proxy::start(&stage.plane).await;
+        proxy.on_nth(0, refused, creates_new, Fault::Answer(422, "Invalid", REASON.to_owned()));
+        let ended = command::ended(stage.command_through(&proxy, &SEAMLESS)).await;
+        let creates = proxy.writes().into_iter().filter(creates_new);
+        let creates: Vec<IpAddr> = creates.flat_map(|seen| addresses(&seen.body)).collect();
+        let distinct: BTreeSet<&IpAddr> = creates.iter().collect();
+        assert_eq!((creates.len(), distinct.len()), (tried, tried), "{name}: {creates:?}");
+        let after = stage.stored("web").await;
+        let expected = if moves { creates[tried - 1..].to_vec() } else { addresses(&before) };
+        assert_eq!((addresses(&after), but_addresses(&after)), (expected, but_addresses(&before)), "{name}");
+        assert_eq!(ended.status, i32::from(!moves), "{name}: {}", ended.stderr);
+        for address in creates.iter().take(tried - usize::from(moves)) {
+            let told = format!("{address} is not available: {REASON}");
+            assert!(ended.stderr.contains(&told), "{name}: no {told}: {}", ended.stderr);
+        }
+        assert_eq!(stage.left().await, [""; 0], "{name}");
     });
     futures::future::join_all(ends).await;
 }

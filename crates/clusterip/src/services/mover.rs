@@ -16,6 +16,7 @@
 //! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
 //! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
 //! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
+//! - A seamless move whose new address the API server refuses is undone, and begun again with the next one.
 //! - A seamless move returns when the Service has its new address. Its record stays until [`Mover::resume`] has deleted
 //!   the last temporary Service.
 //! - [`Mover::unfinished`] has each move whose record may exist, and says when to resume it, also if its Service is gone.
@@ -58,7 +59,7 @@ mod seamless_run;
 pub mod targets;
 
 use self::records::{Records, UnfinishedMoves, refusal_of, text_of};
-use self::targets::{Attempt, Targets, same_families};
+use self::targets::{Attempt, MAX_TARGETS, Targets, next_target, same_families};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// A record may take several requests. If the answer about the endpoints is older then, they are listed again.
@@ -231,6 +232,9 @@ struct Run<'m, T> {
     /// The answer if the Service of a seamless move was last too large to read.
     unreadable: Option<Refusal>,
     progress: Progress,
+    /// The targets of seamless moves that were refused and undone, and what the outcome says about them.
+    refused: Vec<IpAddr>,
+    refusals: Vec<String>,
     status_is_restored: bool,
     /// Whether the field owners stay as they are.
     keeps_owners: bool,
@@ -254,6 +258,8 @@ impl<'m, T: Targets> Run<'m, T> {
             record_uid: None,
             unreadable: None,
             progress: Progress::default(),
+            refused: Vec::new(),
+            refusals: Vec::new(),
             status_is_restored: false,
             keeps_owners: false,
             reached: None,
@@ -415,28 +421,31 @@ impl<T: Targets> Run<'_, T> {
     }
 
     async fn move_from(&mut self, mut service: Value, order: &MoveOrder) -> Result<Outcome, Stop> {
-        let to = &order.addresses;
+        let mut to = order.addresses.clone();
         let was_by_hand = may_be_set_by_hand(&service);
         loop {
             if looks_half_moved(&service) {
                 return Ok(self.finish_recorded(service).await?);
             }
-            if let Some(unmoved) = step::unmovable(&service, to, order.load_balancers) {
+            if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
                 return Err(unmoved.into());
             }
             let from = addresses(&service);
-            if !same_families(&from, to) {
+            if !same_families(&from, &to) {
                 return Err(Stop(Err(MoveError::Untouched(format!(
                     "{} at {} can't be moved to {}: one address for each of its families is needed, in their order",
                     self.label(),
                     shown(&from),
-                    shown(to)
+                    shown(&to)
                 )))));
             }
-            let plan = self.plan_method(&service, to, order).await?;
+            let plan = self.plan_method(&service, &to, order).await?;
             self.ordered = Some(to.clone());
-            if let Some(ended) = self.release(service, order, plan).await? {
-                return Ok(ended);
+            if let Some(ended) = self.release(service, &to, order, plan).await? {
+                match self.another_target(ended, &to, &from).await {
+                    Ok(another) => to = another,
+                    Err(ended) => return Ok(ended),
+                }
             }
             service = self.read_to_begin().await?;
             // A user may have set the address by hand since the Service was looked at.
@@ -444,6 +453,26 @@ impl<T: Targets> Run<'_, T> {
                 return Err(Unmoved::Unfit("its address was set by hand meanwhile").into());
             }
         }
+    }
+
+    /// The next target of a seamless move that was undone because the API server has refused the target `to`. The outcome
+    /// if it ended otherwise, or if there is no other target. The refused ones stay reserved, so the policy does not choose
+    /// them again.
+    async fn another_target(&mut self, ended: Outcome, to: &[IpAddr], from: &[IpAddr]) -> Result<Vec<IpAddr>, Outcome> {
+        let Outcome::Unmoved(Unmoved::NotPrepared { reason }) = &ended else { return Err(ended) };
+        // As long as the record of the undone move may exist, another one can't begin.
+        if !self.progress.new_was_refused || self.mover.unfinished.of(self.id).is_some() {
+            return Err(ended);
+        }
+        tracing::debug!(service = self.label(), reason, "the new address of a seamless move was refused");
+        self.refusals.push(format!("{} is not available: {reason}", shown(to)));
+        self.refused.extend(to);
+        (self.progress, self.attempt) = (Progress::default(), None);
+        let another = match self.refusals.len() < MAX_TARGETS {
+            true => next_target(self.targets, &self.refused, from).await,
+            false => None,
+        };
+        another.ok_or_else(|| Outcome::Unmoved(Unmoved::NotPrepared { reason: self.refusals.join("; ") }))
     }
 
     /// Finishes a move that looks begun, if it is recorded.
@@ -468,11 +497,13 @@ impl<T: Targets> Run<'_, T> {
     async fn release(
         &mut self,
         service: Value,
+        to: &[IpAddr],
         order: &MoveOrder,
         plan: Option<Plan>,
     ) -> Result<Option<Outcome>, Stop> {
-        let mut journal = step::beginning(&service, &order.addresses, &order.why);
-        journal.reason.clone_from(&order.reason);
+        let mut journal = step::beginning(&service, to, &order.why);
+        // The reason for another target is unknown.
+        journal.reason = order.reason.clone().filter(|_| to == order.addresses);
         journal.seamless = plan;
         let body = text_of(step::released(&service, &journal));
         // Each copy of the Service that is kept during a request counts for all Services that move at once.
@@ -712,7 +743,7 @@ impl<T: Targets> Run<'_, T> {
             Some(attempt) => (attempt.wanted(), attempt.notes.as_slice()),
             None => (journal.to.as_slice(), [].as_slice()),
         };
-        step::ending(service, journal, to, &[notes, &self.progress.notes].concat())
+        step::ending(service, journal, to, &[self.refusals.as_slice(), notes, &self.progress.notes].concat())
     }
 
     /// How the move of the Service, which is stored like this, has ended; `None` if no step was left.

@@ -105,6 +105,29 @@ fn old_addresses_are_taken_once() {
 }
 
 #[test]
+fn only_a_refusal_of_the_new_address_is_a_reason_to_try_another() {
+    struct Case {
+        name: &'static str,
+        step: SeamlessStep,
+        refusal: Refusal,
+        expected: bool,
+    }
+    let taken = || Refusal::Address { which: None, reason: "provided IP is already allocated".to_owned() };
+    let refused = || Refusal::Refused("a Service needs the label team".to_owned());
+    let cases = [
+        Case { name: "the new address", step: SeamlessStep::Create(Role::New), refusal: taken(), expected: true },
+        Case { name: "by a policy", step: SeamlessStep::Create(Role::New), refusal: refused(), expected: false },
+        Case { name: "any address", step: SeamlessStep::Create(Role::Old), refusal: taken(), expected: false },
+        Case { name: "the old address", step: SeamlessStep::TakeOld, refusal: taken(), expected: false },
+    ];
+    for Case { name, step, refusal, expected } in cases {
+        let mut progress = Progress::of_first_run();
+        progress.answered(&step, Err(&refusal));
+        assert_eq!(progress.new_was_refused, expected, "{name}");
+    }
+}
+
+#[test]
 fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
     struct Case {
         name: &'static str,

@@ -132,8 +132,9 @@ impl Targets for Alternatives {
     }
 }
 
-/// How many targets that the policy gives are tried while the Service has no address. Twice as many are tried in all.
-const MAX_TARGETS: usize = 5;
+/// How many targets that the policy gives are tried, also while the Service has no address. Then twice as many are tried
+/// in all.
+pub(super) const MAX_TARGETS: usize = 5;
 
 /// Where a target comes from, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,7 +273,7 @@ impl Attempt {
 }
 
 /// The next target that can be used: with the same address families, and without a refused address.
-async fn next_target(targets: &impl Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
+pub(super) async fn next_target(targets: &impl Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
     let next = targets.another(refused).await?;
     let fresh = !next.is_empty() && next.iter().all(|address| !refused.contains(address));
     (fresh && (from.is_empty() || same_families(from, &next))).then_some(next)
