@@ -116,12 +116,11 @@ fn parse_json<T: Send>(
     rule: NamespaceRule<'_>,
     keep: &Keep<'_, T>,
 ) -> Option<Vec<Manifest<T>>> {
-    let (NamespaceRule::Default(namespace) | NamespaceRule::Only(namespace)) = rule;
     let text = source.text.as_str();
     let file: Arc<str> = source.name.as_str().into();
     let items = items_of_list(text, |api_version| !api_version.is_empty()).or_else(|| documents(text))?;
     let read = |item: &Item<'_>| {
-        let object = ObjectText { text: item.text, namespace }.whole()?;
+        let object = with_name(serde_json::from_str(item.text).ok()?)?;
         let is_right = check_type(&object).is_ok() && !is_kustomization(&object, &file);
         let origin = Origin { source: index, file: Arc::clone(&file), document: item.document, line: item.line };
         is_right.then(|| Some(manifest(object, origin, rule).ok()?.map(keep))).flatten()
@@ -176,7 +175,7 @@ pub struct ObjectText<'t> {
 /// Both are `None` if the text is no object with a type and a name.
 impl ObjectText<'_> {
     pub fn whole(&self) -> Option<Value> {
-        object(serde_json::from_str(self.text).ok()?, self.namespace)
+        self.in_namespace(serde_json::from_str(self.text).ok()?)
     }
 
     /// See [`PartialObject::fields`].
@@ -184,19 +183,23 @@ impl ObjectText<'_> {
         let mut reader = serde_json::Deserializer::from_str(self.text);
         let fields = PartialObject::fields(&mut reader).ok()?;
         reader.end().ok()?;
-        object(fields, self.namespace)
+        self.in_namespace(fields)
+    }
+
+    fn in_namespace(&self, object: Value) -> Option<Value> {
+        let mut object = with_name(object)?;
+        if object::is_namespaced(object::kind(&object)) && object::namespace(&object).is_empty() {
+            object["metadata"]["namespace"] = json!(self.namespace);
+        }
+        Some(object)
     }
 }
 
-fn object(mut item: Value, namespace: &str) -> Option<Value> {
-    let (kind, name) = (object::kind(&item), object::name(&item));
-    if kind.is_empty() || kind.ends_with("List") || object::api_version(&item).is_empty() || name.is_empty() {
-        return None;
-    }
-    if object::is_namespaced(kind) && object::namespace(&item).is_empty() {
-        item["metadata"]["namespace"] = json!(namespace);
-    }
-    Some(item)
+/// The object, if it has a type and a name, and is no list.
+fn with_name(object: Value) -> Option<Value> {
+    let (kind, name) = (object::kind(&object), object::name(&object));
+    let has_both = !kind.is_empty() && !object::api_version(&object).is_empty() && !name.is_empty();
+    (has_both && !kind.ends_with("List")).then_some(object)
 }
 
 #[cfg(test)]

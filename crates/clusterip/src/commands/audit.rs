@@ -200,9 +200,9 @@ impl AuditArguments {
                 let mut cache = AuditCache::default();
                 let audit = input.audit(&mut cache);
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
-                match self.output {
-                    Output::Json => super::output_json(&audit)?,
-                    _ => super::output((announced + &self.render(&audit, about)?).as_bytes())?,
+                match self.text(&audit, about)? {
+                    Some(text) => super::output((announced + &text).as_bytes())?,
+                    None => super::output_json(&audit)?,
                 };
                 let status = self.status(&audit);
                 // The process ends, and freeing each value of a large audit would take a tenth of its time.
@@ -212,17 +212,18 @@ impl AuditArguments {
         }
     }
 
-    fn render(&self, audit: &Audit, about: About) -> anyhow::Result<String> {
+    /// The audit in the output format; `None` for JSON, of which less than all is in memory at a time.
+    fn text(&self, audit: &Audit, about: About) -> anyhow::Result<Option<String>> {
         let layout = Layout::of_stdout(self.no_headers);
-        Ok(match self.output {
+        Ok(Some(match self.output {
+            Output::Json => return Ok(None),
             Output::Table => audit_table::audit(audit, layout),
             Output::Wide => audit_table::wide(audit, layout),
             Output::Name => audit_parts::names(audit),
-            Output::Json => report::json(audit)?,
             Output::Html => map::page(audit, &About { made: Some(Timestamp::now()), ..about })?,
             Output::Junit => pipeline_reports::junit(audit)?,
             Output::Markdown => pipeline_reports::markdown(audit),
-        })
+        }))
     }
 
     fn status(&self, audit: &Audit) -> ExitCode {
@@ -345,9 +346,9 @@ async fn print_changes(command: &AuditArguments) -> anyhow::Result<ExitCode> {
             audit = cluster.audit(namespace.as_deref()) => audit,
         };
         // In JSON each report is on a line of its own, for programs that read line by line.
-        let text = match command.output {
-            Output::Json => harmless_json(serde_json::to_string(&audit)?) + "\n",
-            _ => command.render(&audit, About::default())?,
+        let text = match command.text(&audit, About::default())? {
+            Some(text) => text,
+            None => harmless_json(serde_json::to_string(&audit)?) + "\n",
         };
         status = command.status(&audit);
         if shown.as_ref() != Some(&text) {
