@@ -53,7 +53,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How often the removal of the annotation that asked for a move is tried while other clients change the Service.
 const ANSWER_TRIES: usize = 3;
 
-/// How soon a Service is looked at again if the replicas disagree, or if a survey under new settings has not ended.
+/// How soon a Service is looked at again if the replicas disagree, if a watch fails, or if a survey under new settings has
+/// not ended.
 const DISAGREEMENT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,7 +262,11 @@ impl Reconciler {
                 }
                 next
             }
-            Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
+            // What the stores show may be outdated. A plain move would learn that its target is in use only while the
+            // Service has no address.
+            Ok(Inspection::Misplaced(_)) if !self.agrees() || self.evaluator.stores().stale_since().is_some() => {
+                Next::After(DISAGREEMENT)
+            }
             Ok(Inspection::Misplaced(misplaced))
                 if misplaced.asked_by != AskedBy::Administrator
                     && self.brakes.lock().is_undecided_in(&id.namespace) =>

@@ -1,7 +1,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 
-use clusterip_cluster::kinds;
+use clusterip_cluster::kinds::{self, State};
 use clusterip_moves::journal::{Journal, Plan, ReleaseMethod};
 use clusterip_moves::step::beginning;
 use http::{Method, Response, StatusCode};
@@ -96,6 +96,21 @@ async fn service_that_is_too_large_is_read_once_whatever_its_author_asks_for() {
             assert_eq!(cluster.looks(5).await, [Method::GET], "{name}: {annotations}, changed");
         }
     }
+}
+
+#[tokio::test]
+async fn nothing_moves_while_the_addresses_in_use_can_not_be_watched() {
+    let live = web(MISPLACED, json!({}));
+    let cluster = Cluster::new(&[(WEB, live.to_string())]);
+    cluster.shows(&live);
+    let becomes = |state| {
+        let kind = ("networking.k8s.io/v1".to_owned(), "IPAddress".to_owned());
+        cluster.reconciler.evaluator.stores().states().insert(kind, state);
+    };
+    becomes(State::Failing { since: Instant::now(), reason: "no answer".to_owned(), usable: true });
+    assert_eq!(cluster.looks(2).await, [Method::GET; 0], "the watch fails");
+    becomes(State::Synced);
+    assert!(cluster.looks(1).await.contains(&Method::PUT), "it moves as soon as the watch works");
 }
 
 /// Until it moves as a large one, it may wait for the rate limit.
