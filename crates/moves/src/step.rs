@@ -17,7 +17,6 @@ use serde_json::{Map, Value, json};
 
 use crate::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
 use crate::outcome::{Outcome, Unmoved};
-use crate::temporary::is_being_deleted;
 
 type Fields = Map<String, Value>;
 
@@ -326,6 +325,11 @@ fn spec(service: &Value) -> Fields {
 fn managed_fields(service: &Value) -> impl Iterator<Item = &Fields> {
     let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
     entries.filter_map(Value::as_object)
+}
+
+/// Whether an object is deleted as soon as it has no finalizer any more.
+pub fn is_being_deleted(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 pub(crate) fn text<'v>(service: &'v Value, field: &str) -> Option<&'v str> {

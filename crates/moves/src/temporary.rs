@@ -10,7 +10,7 @@ use serde_json::Value;
 use siphasher::sip::SipHasher24;
 
 use crate::journal::{Journal, Plan};
-use crate::step::{annotation, text};
+use crate::step::{annotation, is_being_deleted, text};
 
 const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 pub(crate) const MANAGED_BY: &str = "clusterip";
@@ -141,11 +141,6 @@ pub fn looks_temporary<'s>(name: &str, label: impl Fn(&str) -> Option<&'s str>) 
 
 fn has_labels_of<'s>(label: impl Fn(&str) -> Option<&'s str>, role: Role) -> bool {
     label(TEMPORARY_LABEL) == Some(role.as_str()) && label(MANAGED_BY_LABEL) == Some(MANAGED_BY)
-}
-
-/// Whether an object is deleted as soon as it has no finalizer any more.
-pub fn is_being_deleted(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 /// When the grace period of `old` ends, in seconds since 1970. If the annotation has a time that no move can have

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::settings_source::without_name;
 use crate::manifests;
 
 /// How long a file that may still be written must stay as it is until it counts.
@@ -61,6 +60,12 @@ impl ReadFile {
             Err(error) => Self { text: Err(error.to_string()), version: None, is_whole: false },
         }
     }
+}
+
+/// The message without the name of the file. Every message about settings names their source itself.
+pub(super) fn without_name(error: &anyhow::Error, file: &Path) -> String {
+    let (text, name) = (error.to_string(), format!("{}: ", file.display()));
+    text.strip_prefix(&name).map(str::to_owned).unwrap_or(text)
 }
 
 impl FileVersion {

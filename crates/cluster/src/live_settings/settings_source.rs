@@ -14,7 +14,7 @@ use kube::{Client, Error as KubeError};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::followed_file::{FollowedFile, ReadFile};
+use super::followed_file::{FollowedFile, ReadFile, without_name};
 use super::settings_file::{SettingsFile, of_policy};
 use super::{WrittenSettings, in_lines, pool_objects};
 use crate::api_error::{error_chain, failed};
@@ -91,12 +91,6 @@ fn of_file(file: &Path) -> Result<SettingsFile, String> {
 
 fn text_of_file(file: &Path) -> Result<String, String> {
     manifests::read_file(file).map(|source| source.text).map_err(|error| without_name(&error, file))
-}
-
-/// The message without the name of the file. Every message about settings names their source itself.
-pub(super) fn without_name(error: &anyhow::Error, file: &Path) -> String {
-    let (text, name) = (error.to_string(), format!("{}: ", file.display()));
-    text.strip_prefix(&name).map(str::to_owned).unwrap_or(text)
 }
 
 /// The document of the current version. If the version consists of objects, they are compiled in the cluster of

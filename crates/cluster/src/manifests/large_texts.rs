@@ -9,7 +9,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::manifest_files::Keep;
 use super::{
     Content, Manifest, ManifestText, NamespaceRule, Origin, check_type, is_kustomization, manifest, visit_documents,
 };
@@ -19,6 +18,9 @@ use crate::watch::partial_object::PartialObject;
 use crate::yaml::{self, DocumentGroup, Node};
 
 const MIN_SIZE: usize = 1 << 20;
+
+/// Makes of an object what is kept of it.
+pub(super) type Keep<'k, T> = dyn Fn(Value) -> T + Sync + 'k;
 
 /// Parses the large source with this index: a list in JSON, or documents. Returns the manifests in their order, or `None`
 /// if the text is small or has a mistake. Then the caller parses it with [`visit_documents`], which reports the mistakes.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use serde_json::Value;
 
+use super::large_texts::{self, Keep};
 use crate::harmless_text::harmless;
-use crate::manifests::{self, Content, Manifest, ManifestText, NamespaceRule, large_texts, mistakes};
+use crate::manifests::{self, Content, Manifest, ManifestText, NamespaceRule, mistakes};
 use crate::yaml;
 
 pub struct Input<T> {
@@ -55,8 +56,6 @@ struct Files<'n, T> {
     input: Input<T>,
     errors: Vec<String>,
 }
-
-pub(super) type Keep<'k, T> = dyn Fn(Value) -> T + Sync + 'k;
 
 type Parsed<T> = (Content, Vec<Manifest<T>>, Vec<String>);
 
