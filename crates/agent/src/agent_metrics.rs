@@ -1,7 +1,6 @@
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, register_version};
+use clusterip_cluster::metrics::{Component, Counts, begin_counts, register_version};
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
@@ -27,8 +26,8 @@ label_values! {
 pub struct AgentMetrics {
     pub held: Gauge,
     pub alive: Gauge,
-    pub renewals: Labelled<[(&'static str, Renewal); 1], Counter>,
-    pub failures: Labelled<[(&'static str, Step); 1], Counter>,
+    pub renewals: Counts<Renewal>,
+    pub failures: Counts<Step>,
     pub announcements: Counter,
     pub given_up: Counter,
 }
@@ -36,12 +35,8 @@ pub struct AgentMetrics {
 impl Component for AgentMetrics {
     fn register(&self, registry: &mut Registry) {
         let Self { held, alive, renewals, failures, announcements, given_up } = self.clone();
-        for &result in Renewal::ALL {
-            drop(renewals.get_or_create(&[("result", result)]));
-        }
-        for &step in Step::ALL {
-            drop(failures.get_or_create(&[("step", step)]));
-        }
+        begin_counts(&renewals, "result", Renewal::ALL);
+        begin_counts(&failures, "step", Step::ALL);
         register_version(registry, "agent_info", "The version of the agent; always 1");
         registry.register("agent_alive", "Whether this agent may hold addresses: its heartbeat is renewed", alive);
         registry.register("agent_held_addresses", "External addresses that may be on the network of this node", held);

@@ -3,11 +3,13 @@
 //! Dashboards and alerts rely on the names: docs/metrics.md lists them, and tests compare that list with what is
 //! exposed.
 
+use std::hash::Hash;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -27,6 +29,14 @@ pub trait Component {
 pub fn scrape_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock()
+}
+
+/// Counters of events that have a value of one label.
+pub type Counts<V> = Family<[(&'static str, V); 1], Counter>;
+
+/// Sets the counters of these values to zero.
+pub fn begin_counts<V: Copy + Eq + Hash>(counts: &Counts<V>, label: &'static str, values: &[V]) {
+    values.iter().for_each(|value| drop(counts.get_or_create(&[(label, *value)])));
 }
 
 pub fn register_version(registry: &mut Registry, name: &str, help: &str) {

@@ -1,8 +1,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Number, scrape_lock, whole};
-use prometheus_client::metrics::counter::Counter;
+use clusterip_cluster::metrics::{Component, Counts, Number, begin_counts, scrape_lock, whole};
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -36,16 +35,14 @@ label_values! {
 #[derive(Clone, Default)]
 pub struct NodeMetrics {
     blocks: Labelled<[(&'static str, String); 3], Number>,
-    assignments: Labelled<[(&'static str, Assignment); 1], Counter>,
+    assignments: Counts<Assignment>,
     misplaced: Labelled<[(&'static str, Misplaced); 1], Gauge>,
     pub waiting: Gauge,
 }
 
 impl Component for NodeMetrics {
     fn register(&self, registry: &mut Registry) {
-        for &result in Assignment::ALL {
-            drop(self.assignments.get_or_create(&[("result", result)]));
-        }
+        begin_counts(&self.assignments, "result", Assignment::ALL);
         self.misplaced(&BTreeMap::new());
         let Self { blocks, assignments, misplaced, waiting } = self.clone();
         let about = "Blocks of the pool of Nodes: usable ones, those that Nodes have, and those that are free now";

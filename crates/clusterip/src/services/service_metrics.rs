@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Number, scrape_lock, whole};
-use prometheus_client::metrics::counter::Counter;
+use clusterip_cluster::metrics::{Component, Counts, Number, begin_counts, scrape_lock, whole};
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -58,7 +57,7 @@ pub struct ServiceMetrics {
     unmatched: Labelled<[(&'static str, String); 1], Gauge>,
     pub ledger: Gauge,
     replicas: Labelled<[(&'static str, &'static str); 1], Gauge>,
-    moves: Labelled<[(&'static str, MoveResult); 1], Counter>,
+    moves: Counts<MoveResult>,
     misplaced: Labelled<[(&'static str, StayReason); 1], Gauge>,
     pub leader: Gauge,
     /// How many webhook configurations of other programs choose addresses of Services, too.
@@ -116,9 +115,7 @@ impl ServiceMetrics {
 
 impl Component for ServiceMetrics {
     fn register(&self, registry: &mut Registry) {
-        for &result in MoveResult::ALL {
-            drop(self.moves.get_or_create(&[("result", result)]));
-        }
+        begin_counts(&self.moves, "result", MoveResult::ALL);
         self.none_stays();
         self.replicas(1, 0);
         let Self { usable, used, free, unmatched, ledger, replicas, moves, misplaced, leader, other_webhooks } =
