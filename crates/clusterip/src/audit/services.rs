@@ -439,8 +439,11 @@ impl MisplacedService {
         let is_misplaced = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::ByHand | Kind::NoPool);
         let finding = found.into_iter().find(is_misplaced)?;
         let service = &placed.service;
-        let moves =
-            service.by_hand() != Some(true) && service.asked_move() != Some(Move::Never) && !service.is_deleting();
+        let closed = around.called.known_closed_webhooks(service, &Snapshot::read(around.snapshot), &[]);
+        let moves = service.by_hand() != Some(true)
+            && service.asked_move() != Some(Move::Never)
+            && !service.is_deleting()
+            && closed.is_empty();
         Some(Self { finding, lies_in: placement.lies_in.clone(), moves })
     }
 }

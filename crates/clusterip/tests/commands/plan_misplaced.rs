@@ -36,11 +36,25 @@ fn manifests_of_existing_services_and_of_their_workloads_count() {
         |annotation: &str, value: &str| on_windows(json!({"metadata": {"annotations": {annotation: value}}}));
     let from_cluster = on_windows(json!({"metadata": {"uid": "00000000-0000-4000-8000-000000000001"}}));
     let labelled = |value: &str| on_windows(json!({"metadata": {"labels": {"app": value}}}));
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "hooks"},
+        "webhooks": [{
+            "name": "hook.example.org", "clientConfig": {"service": {"namespace": "shop", "name": "web"}},
+            "rules": [{"apiGroups": [""], "operations": ["UPDATE"], "resources": ["services"]}],
+        }],
+    });
     let rows = [
         case("misplaced", vec![service("web", "172.21.0.70", on("windows"))], vec![], WEB),
         case(
             "never moved",
             vec![service("web", "172.21.0.70", annotated("clusterip-policy/move", "never"))],
+            vec![],
+            &[("web", false)],
+        ),
+        case(
+            "of a webhook that would refuse the move",
+            vec![service("web", "172.21.0.70", on("windows")), hook],
             vec![],
             &[("web", false)],
         ),
