@@ -77,12 +77,14 @@ impl AnnouncerPool {
     }
 }
 
-/// A CIDR, or the first and the last address.
-fn span(text: &str) -> Option<Span> {
+/// A CIDR, an address, or the first and the last address.
+pub fn span(text: &str) -> Option<Span> {
     let address = |text: &str| text.trim().parse::<IpAddr>().ok();
     match text.split_once('-') {
         Some((first, last)) => Span::new(address(first)?, address(last)?),
-        None => text.trim().parse::<IpNet>().ok().map(|cidr| cidr.trunc().into()),
+        None => {
+            text.trim().parse::<IpNet>().ok().or_else(|| address(text).map(IpNet::from)).map(|it| it.trunc().into())
+        }
     }
 }
 

@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use clusterip_moves::renumbering::change::Change;
+use clusterip_moves::renumbering::change::{Change, Direction};
 use clusterip_moves::renumbering::observed::{Held, Observed, ServiceRange, SwapState};
 use clusterip_moves::renumbering::record::{DEFAULT_RANGES, NEW_RANGES, OLD_RANGES, Phase, Record, Swap};
-use clusterip_moves::renumbering::step::{self, Direction, Goal, Request, Step};
+use clusterip_moves::renumbering::step::{self, Goal, Request, Step};
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -127,8 +127,8 @@ impl World {
             other_flags: list(self.differs, "another flag"),
             old_flags: Vec::new(),
             old_certificates: Vec::new(),
-            pools_with_old: usize::from(!self.pools_are_new),
-            pools_with_new: usize::from(self.pools_are_new),
+            has_old_pools: !self.pools_are_new,
+            has_new_pools: self.pools_are_new,
             swaps: if self.has_swaps { self.states() } else { Vec::new() },
             has_trigger: self.trigger,
             taken: list(self.taken, "Service shop/thief"),

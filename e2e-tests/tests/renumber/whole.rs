@@ -49,7 +49,8 @@ async fn service_range_is_replaced_while_every_old_address_is_held() {
                     10.96.0.0/24): restart each of them with it, and try again";
     assert!(early.stderr.contains(expected), "{}", early.stderr);
     let too_early = renumber(&plane, &["finish"]).await;
-    assert!(too_early.stderr.contains("clusterip renumber switch is next"), "{}", too_early.stderr);
+    let expected = "the renumbering is in the phase moved; next: restart the API servers with the new range";
+    assert!(too_early.stderr.contains(expected), "{}", too_early.stderr);
 
     plane.stop_api_server();
     plane.start_api_server_with(NEW);
@@ -149,7 +150,7 @@ async fn services_of_tenants_neither_hold_up_the_phases_nor_take_the_new_address
     shop.service_at("large", [10, 96, 0, 101], large["metadata"].clone(), json!({"ports": ports})).await;
     shop.service_at("web", [10, 96, 0, 102], json!({}), json!({})).await;
     let begun = begin(&plane).await;
-    let expected = "the other Services have moved, and these stay: Service shop/large: restart the API servers";
+    let expected = "the other Services have moved, and these stay: Service shop/large; next: restart the API servers";
     assert_eq!((begun.status, begun.stdout.contains(expected)), (0, true), "{}{}", begun.stdout, begun.stderr);
 
     shop.service_named("thief", json!({}), json!({"clusterIP": "10.100.0.1"})).await;

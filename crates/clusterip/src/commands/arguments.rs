@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use anyhow::{Context, anyhow, bail};
-use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgGroup, Args};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::lookups::selectors;
@@ -131,28 +131,42 @@ pub fn missing_namespace(namespace: &str, named_by: &str) -> anyhow::Error {
     anyhow!("there is no namespace {namespace}: check {named_by}")
 }
 
-/// What seamless moves depend on in DNS. By default, both values are those of the configuration of CoreDNS. Each needs
-/// the argument with the id `seamless`.
-#[derive(Clone, Debug, Args)]
+/// Which Services a command moves, and how many at once.
+#[derive(Clone, Debug, Default, Args)]
+pub struct MoveOptions {
+    /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
+    #[arg(long)]
+    pub load_balancers: bool,
+    /// Also move this Service, although the control plane calls it: a webhook, an aggregated API or a CRD conversion
+    /// may fail during the move. If a webhook of it would refuse the move, it stays. May be given several times
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub called_by_control_plane: Vec<ServiceKey>,
+    /// The maximum number of Services that move at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub at_once: u8,
+}
+
+/// What seamless moves depend on in DNS. By default, both values are those of the configuration of CoreDNS.
+#[derive(Clone, Debug, Default, Args)]
 pub struct DnsArguments {
     /// For how many seconds the old address answers after a seamless move [default: as long as DNS may answer with it,
     /// as the ConfigMap kube-system/coredns says, and 5 s more; 60 if it can't be read]
     #[arg(
         long,
         value_name = "SECONDS",
-        requires = "seamless",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_GRACE_PERIOD)),
     )]
     grace_period: Option<u32>,
     /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says; cluster.local if it can't
     /// be read]
-    #[arg(long, value_name = "DOMAIN", requires = "seamless", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "DOMAIN", value_parser = NonEmptyStringValueParser::new())]
     cluster_domain: Option<String>,
 }
 
 impl DnsArguments {
-    pub fn new(grace_period: Option<u32>, cluster_domain: Option<String>) -> Self {
-        Self { grace_period, cluster_domain }
+    /// The rule that both need the argument with this id.
+    pub fn need(id: &'static str) -> ArgGroup {
+        ArgGroup::new("dns").args(["grace_period", "cluster_domain"]).multiple(true).requires(id)
     }
 
     pub async fn options(&self, client: &Client, is_seamless: bool) -> Option<SeamlessOptions> {

@@ -26,7 +26,7 @@ use tokio::sync::Mutex;
 mod jobs;
 
 use self::jobs::{Job, Run};
-use super::arguments::{self, DnsArguments, Scope, ServiceName};
+use super::arguments::{self, DnsArguments, MoveOptions, Scope, ServiceName};
 use super::leading_server::LeadingServer;
 use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, notice, print_error};
@@ -67,8 +67,8 @@ it finishes the moves that have begun.
 Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command \
 can't start.";
 
-#[derive(Debug, Args)]
-#[command(after_long_help = HELP)]
+#[derive(Debug, Default, Args)]
+#[command(after_long_help = HELP, group(DnsArguments::need("seamless")))]
 pub struct MoveArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -84,13 +84,8 @@ pub struct MoveArguments {
     /// Only this Service. With --namespace, or a context that has a namespace, its name is enough
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["all_namespaces", "selector"])]
     service: Option<ServiceName>,
-    /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
-    #[arg(long)]
-    load_balancers: bool,
-    /// Also move this Service, although the control plane calls it: a webhook, an aggregated API or a CRD conversion
-    /// may fail during the move. If a webhook of it would refuse the move, it stays. May be given several times
-    #[arg(long, value_name = "NAMESPACE/NAME")]
-    called_by_control_plane: Vec<ServiceKey>,
+    #[command(flatten)]
+    options: MoveOptions,
     /// Move Services with ready endpoints seamlessly: both addresses answer during the move. Needs the permissions of
     /// deploy/seamless
     #[arg(long)]
@@ -101,9 +96,6 @@ pub struct MoveArguments {
     wait: bool,
     #[command(flatten)]
     dns: DnsArguments,
-    /// The maximum number of Services that move at once
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
-    at_once: u8,
     /// Begin no further move after one has failed
     #[arg(long)]
     stop_on_failure: bool,
@@ -126,47 +118,10 @@ pub struct MoveArguments {
     document: Option<Value>,
 }
 
-/// What `clusterip renumber` lets this command do.
-pub struct SeamlessMoves {
-    pub cluster: ClusterArguments,
-    pub server_namespace: Option<String>,
-    /// The settings; `None` for those of the server or the pools of the cluster.
-    pub document: Option<Value>,
-    pub load_balancers: bool,
-    pub called_by_control_plane: Vec<ServiceKey>,
-    pub dns: DnsArguments,
-    pub at_once: u8,
-}
-
-impl From<SeamlessMoves> for MoveArguments {
-    /// As `clusterip move --all-namespaces --seamless --wait --yes`.
-    fn from(moves: SeamlessMoves) -> Self {
-        Self {
-            cluster: moves.cluster,
-            settings: None,
-            server_namespace: moves.server_namespace,
-            scope: Scope { all_namespaces: true, ..Scope::default() },
-            service: None,
-            load_balancers: moves.load_balancers,
-            called_by_control_plane: moves.called_by_control_plane,
-            seamless: true,
-            wait: true,
-            dns: moves.dns,
-            at_once: moves.at_once,
-            stop_on_failure: false,
-            dry_run: false,
-            yes: true,
-            output: Output::Table,
-            no_headers: false,
-            terminal: TerminalOptions::default(),
-            document: moves.document,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
+    #[default]
     Table,
     /// For programs
     Json,
@@ -176,6 +131,20 @@ pub enum Output {
 type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
 
 impl MoveArguments {
+    /// As `clusterip move --all-namespaces --seamless --wait --yes`. Without a document, the settings are those of the
+    /// server or the pools of the cluster.
+    pub fn seamlessly(
+        cluster: ClusterArguments,
+        server_namespace: Option<String>,
+        document: Option<Value>,
+        options: MoveOptions,
+        dns: DnsArguments,
+    ) -> Self {
+        let scope = Scope { all_namespaces: true, ..Scope::default() };
+        let (seamless, wait, yes) = (true, true, true);
+        Self { cluster, server_namespace, document, options, dns, scope, seamless, wait, yes, ..Self::default() }
+    }
+
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         super::block_on(self.work())
@@ -284,7 +253,7 @@ impl MoveArguments {
         stores.control_plane_services().wait_until_listed().await;
         let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());
         // The user has seen the list, so a Service with ready endpoints may move, too.
-        let allowed = Allowed { any: true, ready: true, seamless: None, load_balancers: self.load_balancers };
+        let allowed = Allowed { any: true, ready: true, seamless: None, load_balancers: self.options.load_balancers };
         let reconciler = Reconciler::new(evaluator, client.clone(), &deployed.namespace, metrics.services, allowed);
         notice(&deployed.settings_notice(&source));
         let seamless = self.dns.options(&client, self.seamless).await;
@@ -304,7 +273,7 @@ impl MoveArguments {
             namespace: namespace.to_owned(),
             moves: !self.dry_run,
             previews_moves: self.dry_run,
-            load_balancers: self.load_balancers,
+            load_balancers: self.options.load_balancers,
             seamless: self.seamless && !self.dry_run,
             ..Duties::default()
         }

@@ -9,34 +9,33 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use clusterip_cluster::api_error::{error_chain, failed};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings;
 use clusterip_cluster::shutdown::shutdown_signal;
-use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::parse_cidr;
+use clusterip_moves::renumbering::change::Direction;
 use clusterip_moves::renumbering::record::{Phase, Record};
-use clusterip_moves::renumbering::step::{Direction, Goal};
+use clusterip_moves::renumbering::step::Goal;
 use futures::poll;
 use ipnet::IpNet;
 use kube::Client;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::arguments::DnsArguments;
+use super::arguments::{DnsArguments, MoveOptions};
 use super::leading_server::LeadingServer;
 use super::missing_permissions::Reads;
-use super::move_::{MoveArguments, SeamlessMoves, confirm};
+use super::move_::{MoveArguments, Output, confirm};
 use super::terminal::{TerminalOptions, heartbeat, notice, print_error, warn};
 use crate::renumber::check::{self, Check, Given};
-use crate::renumber::findings::Before;
 use crate::renumber::observe::Observer;
-use crate::renumber::run::{End, Mover, Run, changed_pools, keep_equal};
+use crate::renumber::run::{End, Run, changed_pools, keep_equal};
 use crate::renumber::store::Store;
 use crate::report::columns::Layout;
-use crate::report::renumber;
-use crate::services::cluster_dns::MAX_GRACE_PERIOD;
+use crate::report::{self, renumber};
 use crate::services::controller::stored_settings::{self, SettingsOrigin};
 use crate::starter;
 use crate::text::joined;
@@ -57,15 +56,30 @@ enum Command {
     /// Adds the new ranges, and moves the Services to them
     Begin(BeginArguments),
     /// After the API servers were restarted: gives default/kubernetes and DNS new addresses, and keeps the old ones
-    Switch(SwitchArguments),
+    Switch(MovingArguments),
     /// Keeps the endpoints of the old address of default/kubernetes equal to those of the API servers, until finish
-    Keep(KeepArguments),
+    Keep(CommonArguments),
     /// Shows how far the renumbering is. Changes nothing
-    Status(StatusArguments),
+    Status {
+        #[command(flatten)]
+        common: CommonArguments,
+        /// The output format
+        #[arg(long, short, value_enum, default_value = "table")]
+        output: Output,
+    },
     /// Removes the old addresses and ranges, when nothing uses them any more
-    Finish(FinishArguments),
+    Finish {
+        #[command(flatten)]
+        moving: MovingArguments,
+        /// Do not ask the kubelets which DNS address they give to Pods: all of them give the new one
+        #[arg(long)]
+        kubelets_changed: bool,
+        /// Remove the old addresses although Pods, kubelets or Services use them, and cut these off
+        #[arg(long)]
+        force: bool,
+    },
     /// Before the switch: moves all Services back, and removes the new ranges
-    Rollback(RollbackArguments),
+    Rollback(MovingArguments),
 }
 
 const CHECK_HELP: &str = "\
@@ -119,12 +133,10 @@ Exit status: 0; 1 if something must be changed first; 2 if the command can't sta
 #[command(after_long_help = BEGIN_HELP)]
 struct BeginArguments {
     #[command(flatten)]
-    common: CommonArguments,
+    moving: MovingArguments,
     /// The new Service ranges, at most one of each IP family. A family that is not named keeps its range
     #[arg(long, value_name = "CIDR", required = true, value_delimiter = ',', value_parser = parse_cidr)]
     to: Vec<IpNet>,
-    #[command(flatten)]
-    moves: MoveOptions,
     /// Only show what the change meets, and the pools as they will be. Needs only read permissions
     #[arg(long)]
     dry_run: bool,
@@ -133,72 +145,15 @@ struct BeginArguments {
     yes: bool,
 }
 
+/// The arguments of a command that moves Services.
 #[derive(Debug, Args)]
-struct SwitchArguments {
+struct MovingArguments {
     #[command(flatten)]
     common: CommonArguments,
     #[command(flatten)]
-    moves: MoveOptions,
-}
-
-#[derive(Debug, Args)]
-struct KeepArguments {
+    options: MoveOptions,
     #[command(flatten)]
-    common: CommonArguments,
-}
-
-#[derive(Debug, Args)]
-struct StatusArguments {
-    #[command(flatten)]
-    common: CommonArguments,
-    /// The output format
-    #[arg(long, short, value_enum, default_value = "table")]
-    output: Output,
-}
-
-#[derive(Debug, Args)]
-struct FinishArguments {
-    #[command(flatten)]
-    common: CommonArguments,
-    #[command(flatten)]
-    moves: MoveOptions,
-    /// Do not ask the kubelets which DNS address they give to Pods: all of them give the new one
-    #[arg(long)]
-    kubelets_changed: bool,
-    /// Remove the old addresses although Pods, kubelets or Services use them, and cut these off
-    #[arg(long)]
-    force: bool,
-}
-
-#[derive(Debug, Args)]
-struct RollbackArguments {
-    #[command(flatten)]
-    common: CommonArguments,
-    #[command(flatten)]
-    moves: MoveOptions,
-}
-
-/// How Services move.
-#[derive(Clone, Debug, Args)]
-struct MoveOptions {
-    /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
-    #[arg(long)]
-    load_balancers: bool,
-    /// Also move this Service, although the control plane calls it: a webhook, an aggregated API or a CRD conversion
-    /// may fail during the move. May be given several times
-    #[arg(long, value_name = "NAMESPACE/NAME")]
-    called_by_control_plane: Vec<ServiceKey>,
-    /// The maximum number of Services that move at once
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
-    at_once: u8,
-    /// For how many seconds the old address of a Service answers after its move [default: as long as DNS may answer
-    /// with it, as the ConfigMap kube-system/coredns says, and 5 s more; 60 if it can't be read]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_GRACE_PERIOD)))]
-    grace_period: Option<u32>,
-    /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says; cluster.local if it can't
-    /// be read]
-    #[arg(long, value_name = "DOMAIN", value_parser = NonEmptyStringValueParser::new())]
-    cluster_domain: Option<String>,
+    dns: DnsArguments,
 }
 
 #[derive(Debug, Args)]
@@ -212,39 +167,19 @@ struct CommonArguments {
     terminal: TerminalOptions,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
-
 impl RenumberArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let common = match &self.command {
-            Command::Check(CheckArguments { common, .. })
-            | Command::Begin(BeginArguments { common, .. })
-            | Command::Switch(SwitchArguments { common, .. })
-            | Command::Keep(KeepArguments { common })
-            | Command::Status(StatusArguments { common, .. })
-            | Command::Finish(FinishArguments { common, .. })
-            | Command::Rollback(RollbackArguments { common, .. }) => common,
-        };
-        common.terminal.apply();
         super::block_on(async {
             match &self.command {
                 Command::Check(arguments) => arguments.work().await,
                 Command::Begin(arguments) => arguments.work().await,
-                Command::Switch(SwitchArguments { moves, .. }) => common.continue_to(Goal::Switch, moves, true).await,
-                Command::Keep(_) => common.keep().await,
-                Command::Status(arguments) => arguments.work().await,
-                Command::Finish(FinishArguments { moves, force, kubelets_changed, .. }) => {
-                    common.continue_to(Goal::Finish { force: *force }, moves, !kubelets_changed).await
+                Command::Switch(moving) => moving.continue_to(Goal::Switch, true).await,
+                Command::Keep(common) => common.keep().await,
+                Command::Status { common, output } => common.status(*output).await,
+                Command::Finish { moving, force, kubelets_changed } => {
+                    moving.continue_to(Goal::Finish { force: *force }, !kubelets_changed).await
                 }
-                Command::Rollback(RollbackArguments { moves, .. }) => {
-                    common.continue_to(Goal::Rollback, moves, true).await
-                }
+                Command::Rollback(moving) => moving.continue_to(Goal::Rollback, true).await,
             }
         })
     }
@@ -252,42 +187,35 @@ impl RenumberArguments {
 
 impl CheckArguments {
     async fn work(&self) -> anyhow::Result<ExitCode> {
-        let client = self.common.cluster.client().await?;
+        let client = self.common.client().await?;
         let _alive = heartbeat("reading the cluster");
         let check = self.common.check(&client, &self.to, self.load_balancers).await?;
-        let text = match self.output {
-            Output::Table => renumber::table(&check, Layout::of_stdout(self.no_headers)),
-            Output::Json => renumber::document(&check)?,
-        };
-        super::output(text.as_bytes())?;
-        let is_ready = check.blocks(Before::Begin).next().is_none();
-        Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        print(self.output, &check, |check| renumber::table(check, Layout::of_stdout(self.no_headers)))?;
+        Ok(if check.summary.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 impl BeginArguments {
     async fn work(&self) -> anyhow::Result<ExitCode> {
-        let client = self.common.cluster.client().await?;
-        let namespace = self.common.namespace(&client).await?;
-        let mut store = Store::new(&client, &namespace);
+        let common = &self.moving.common;
+        let (client, namespace, mut store) = common.connect().await?;
+        let observer = Observer::new(client.clone(), &namespace);
         if let Some(record) = store.read().await? {
-            let to = joined(record.change.0.iter().map(|pair| pair.to), ",");
-            if record.change.0.iter().any(|pair| !self.to.contains(&pair.to)) || record.change.0.len() != self.to.len()
-            {
+            let begun: BTreeSet<IpNet> = record.change.0.iter().map(|pair| pair.to).collect();
+            if begun != self.to.iter().copied().collect() {
+                let to = joined(begun, ",");
                 bail!("a renumbering to {to} has begun: finish it, or use clusterip renumber rollback");
             }
-            let observer = Observer::new(client, &namespace);
-            return self.common.run_to(Goal::Begin, &self.moves, observer, store, record).await;
+            return self.moving.run_to(Goal::Begin, observer, store, record).await;
         }
-        let check = self.common.check(&client, &self.to, self.moves.load_balancers).await?;
+        let check = common.check(&client, &self.to, self.moving.options.load_balancers).await?;
         let pools = changed_pools(&client, &check.change).await.unwrap_or_default();
-        let is_blocked = check.blocks(Before::Begin).next().is_some();
         super::output(renumber::table(&check, Layout::of_stdout(false)).as_bytes())?;
         if !pools.is_empty() {
             super::output(format!("\nThe pools become:\n{}", renumber::pools(&pools)?).as_bytes())?;
         }
-        if is_blocked || self.dry_run {
-            return Ok(if is_blocked { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        if !check.summary.ready || self.dry_run {
+            return Ok(if check.summary.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         if !self.yes {
             if !io::stdin().is_terminal() {
@@ -298,87 +226,52 @@ impl BeginArguments {
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        let ranges = check::default_ranges(&client).await?;
-        let record = Record { new_addresses: check.new_addresses, ..Record::new(check.change, ranges) };
+        let record = Record { new_addresses: check.new_addresses, ..Record::new(check.change, check.ranges) };
         store.write(&record).await?;
-        self.common.run_to(Goal::Begin, &self.moves, Observer::new(client, &namespace), store, record).await
-    }
-}
-
-impl StatusArguments {
-    async fn work(&self) -> anyhow::Result<ExitCode> {
-        let client = self.common.cluster.client().await?;
-        let namespace = self.common.namespace(&client).await?;
-        let mut store = Store::new(&client, &namespace);
-        let record = store.read().await?;
-        let status = match &record {
-            None => None,
-            Some(record) => Some(Observer::new(client, &namespace).status(record).await?),
-        };
-        let text = match self.output {
-            Output::Table => renumber::status_table(status.as_ref()),
-            Output::Json => renumber::status_document(status.as_ref())?,
-        };
-        super::output(text.as_bytes())?;
-        Ok(ExitCode::SUCCESS)
+        self.moving.run_to(Goal::Begin, observer, store, record).await
     }
 }
 
 impl CommonArguments {
-    /// The namespace of the record: that of the server. Without a server, one in which only administrators write.
-    async fn namespace(&self, client: &Client) -> anyhow::Result<String> {
-        if let Some(given) = &self.server_namespace {
-            return Ok(given.clone());
-        }
-        let server = LeadingServer::find(client, None, true).await?;
-        let is_context = server.leader.is_none() && server.namespace == client.default_namespace();
-        Ok(if is_context { "kube-system".to_owned() } else { server.namespace })
+    async fn client(&self) -> anyhow::Result<Client> {
+        self.terminal.apply();
+        Ok(self.cluster.client().await?)
     }
 
-    async fn continue_to(&self, goal: Goal, moves: &MoveOptions, asks_kubelets: bool) -> anyhow::Result<ExitCode> {
-        let client = self.cluster.client().await?;
-        let namespace = self.namespace(&client).await?;
-        let mut store = Store::new(&client, &namespace);
-        let Some(record) = store.read().await? else {
-            bail!("no renumbering is recorded in namespace {namespace}: clusterip renumber begin begins one");
+    /// The client, and the record with its namespace: that of the server. Without a server, it is one in which only
+    /// administrators write.
+    async fn connect(&self) -> anyhow::Result<(Client, String, Store)> {
+        let client = self.client().await?;
+        let namespace = match &self.server_namespace {
+            Some(given) => given.clone(),
+            None => {
+                let server = LeadingServer::find(&client, None, true).await?;
+                let is_context = server.leader.is_none() && server.namespace == client.default_namespace();
+                if is_context { "kube-system".to_owned() } else { server.namespace }
+            }
         };
-        let mut observer = Observer::new(client, &namespace);
-        observer.asks_kubelets = asks_kubelets;
-        self.run_to(goal, moves, observer, store, record).await
+        let store = Store::new(&client, &namespace);
+        Ok((client, namespace, store))
     }
 
-    async fn run_to(
-        &self,
-        goal: Goal,
-        options: &MoveOptions,
-        observer: Observer,
-        store: Store,
-        record: Record,
-    ) -> anyhow::Result<ExitCode> {
-        let mover = Moves { common: self, options, client: observer.client.clone() };
-        let mut run = Run { store, observer, mover, report: &notice };
-        Ok(match run.work(goal, record).await? {
-            End::Done(text) => {
-                super::output(format!("{text}\n").as_bytes())?;
-                ExitCode::SUCCESS
-            }
-            End::Stopped(text) => {
-                print_error(&text);
-                ExitCode::FAILURE
-            }
-        })
+    async fn status(&self, output: Output) -> anyhow::Result<ExitCode> {
+        let (client, namespace, mut store) = self.connect().await?;
+        let status = match store.read().await? {
+            None => None,
+            Some(record) => Some(Observer::new(client, &namespace).status(&record).await?),
+        };
+        print(output, &status, |status| renumber::status_table(status.as_ref()))?;
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Keeps the copied endpoints equal until the record is gone. As a Deployment, it waits for the record first.
     async fn keep(&self) -> anyhow::Result<ExitCode> {
-        let client = self.cluster.client().await?;
-        let namespace = self.namespace(&client).await?;
-        let interrupt = shutdown_signal();
-        tokio::pin!(interrupt);
+        let (client, _, mut store) = self.connect().await?;
+        let mut interrupt = pin!(shutdown_signal());
         let mut was_recorded = false;
         loop {
             let kept = async {
-                let Some(record) = Store::new(&client, &namespace).read().await? else { return Ok(false) };
+                let Some(record) = store.read().await? else { return Ok(false) };
                 keep_equal(&client, &record).await?;
                 anyhow::Ok(true)
             };
@@ -419,42 +312,60 @@ impl CommonArguments {
     }
 }
 
-/// Moves Services as `clusterip move --seamless` does.
-struct Moves<'a> {
-    common: &'a CommonArguments,
-    options: &'a MoveOptions,
-    client: Client,
-}
+impl MovingArguments {
+    async fn continue_to(&self, goal: Goal, asks_kubelets: bool) -> anyhow::Result<ExitCode> {
+        let (client, namespace, mut store) = self.common.connect().await?;
+        let Some(record) = store.read().await? else {
+            bail!("no renumbering is recorded in namespace {namespace}: clusterip renumber begin begins one");
+        };
+        let mut observer = Observer::new(client, &namespace);
+        observer.asks_kubelets = asks_kubelets;
+        self.run_to(goal, observer, store, record).await
+    }
 
-impl Mover for Moves<'_> {
-    async fn move_services(&self, record: &Record, direction: Direction) -> anyhow::Result<bool> {
-        let Self { common, options, client } = self;
-        let server = common.server_namespace.as_deref();
-        let leads = LeadingServer::find(client, server, true).await?.leader.is_some();
+    async fn run_to(&self, goal: Goal, observer: Observer, store: Store, record: Record) -> anyhow::Result<ExitCode> {
+        let client = observer.client.clone();
+        let mover = async |record: &Record, direction| self.move_services(&client, record, direction).await;
+        let mut run = Run { store, observer, mover, report: &notice };
+        Ok(match run.work(goal, record).await? {
+            End::Done(text) => {
+                super::output(format!("{text}\n").as_bytes())?;
+                ExitCode::SUCCESS
+            }
+            End::Stopped(text) => {
+                print_error(&text);
+                ExitCode::FAILURE
+            }
+        })
+    }
+
+    /// Moves Services as `clusterip move --seamless` does.
+    async fn move_services(&self, client: &Client, record: &Record, direction: Direction) -> anyhow::Result<bool> {
+        let CommonArguments { cluster, server_namespace, .. } = &self.common;
+        let leads = LeadingServer::find(client, server_namespace.as_deref(), true).await?.leader.is_some();
         let pools = live_settings::list_if_defined(client).await;
         let has_pools = !pools.map_err(|error| failed("the pools of the cluster can't be listed", &error))?.is_empty();
-        let document = match leads || has_pools {
-            true => None,
-            false => Some(own_settings(record, direction)?),
-        };
-        let moves = SeamlessMoves {
-            cluster: common.cluster.clone(),
-            server_namespace: common.server_namespace.clone(),
-            document,
-            load_balancers: options.load_balancers,
-            called_by_control_plane: options.called_by_control_plane.clone(),
-            dns: DnsArguments::new(options.grace_period, options.cluster_domain.clone()),
-            at_once: options.at_once,
-        };
+        let document = if leads || has_pools { None } else { Some(own_settings(record, direction)?) };
+        let (cluster, server_namespace) = (cluster.clone(), server_namespace.clone());
+        let (options, dns) = (self.options.clone(), self.dns.clone());
+        let moves = MoveArguments::seamlessly(cluster, server_namespace, document, options, dns);
         let mut interrupt = pin!(shutdown_signal());
         // It begins to listen.
         let _ = poll!(&mut interrupt);
-        let ended = MoveArguments::from(moves).work().await?;
+        let ended = moves.work().await?;
         if poll!(&mut interrupt).is_ready() {
             bail!("interrupted: the same command continues");
         }
         Ok(ended == ExitCode::SUCCESS)
     }
+}
+
+fn print<T: Serialize>(output: Output, value: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<bool> {
+    let text = match output {
+        Output::Table => table(value),
+        Output::Json => report::json(value)?,
+    };
+    super::output(text.as_bytes())
 }
 
 /// The settings with which Services move in a cluster without pools: one pool with the whole ranges.

@@ -6,31 +6,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
+use kube::Config;
+use kube::client::ConfigExt as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// The IP addresses in the serving certificate at `server`.
-pub async fn addresses(server: SocketAddr) -> anyhow::Result<Vec<IpAddr>> {
-    tokio::task::spawn_blocking(move || named_addresses(&certificate(server)?)).await?
+/// The API servers whose certificates lack some of the wanted addresses, each with these, and the ones that can't be
+/// reached.
+pub async fn lacking(servers: &[SocketAddr], wanted: &[IpAddr]) -> (Vec<(SocketAddr, Vec<IpAddr>)>, Vec<String>) {
+    let (mut lacking, mut unreachable) = (Vec::new(), Vec::new());
+    for server in servers {
+        match addresses(*server).await {
+            Ok(named) => {
+                let missing: Vec<IpAddr> = wanted.iter().filter(|it| !named.contains(it)).copied().collect();
+                lacking.extend((!missing.is_empty()).then_some((*server, missing)));
+            }
+            Err(error) => unreachable.push(format!("{server} ({error})")),
+        }
+    }
+    (lacking, unreachable)
 }
 
-/// The certificate is only read: no request is sent to the server, so its certificate need not be verified.
-fn certificate(server: SocketAddr) -> anyhow::Result<CertificateDer<'static>> {
+/// The IP addresses in the serving certificate at `server`.
+async fn addresses(server: SocketAddr) -> anyhow::Result<Vec<IpAddr>> {
+    // The certificate is only read: no request is sent to the server, so its certificate need not be verified.
+    let mut config = Config::new(http::Uri::from_static("https://kubernetes"));
+    (config.accept_invalid_certs, config.root_cert) = (true, Some(Vec::new()));
+    let config = config.rustls_client_config()?;
+    tokio::task::spawn_blocking(move || named_addresses(&certificate(server, config)?)).await?
+}
+
+fn certificate(server: SocketAddr, config: ClientConfig) -> anyhow::Result<CertificateDer<'static>> {
     let mut stream = TcpStream::connect_timeout(&server, TIME_LIMIT)?;
     stream.set_read_timeout(Some(TIME_LIMIT))?;
     stream.set_write_timeout(Some(TIME_LIMIT))?;
-    let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        .with_no_client_auth();
     let mut connection = ClientConnection::new(Arc::new(config), ServerName::from(server.ip()))?;
     while connection.is_handshaking() {
         let (read, written) = connection.complete_io(&mut stream)?;
@@ -53,52 +66,4 @@ fn named_addresses(certificate: &CertificateDer<'_>) -> anyhow::Result<Vec<IpAdd
         _ => None,
     });
     Ok(addresses.collect())
-}
-
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

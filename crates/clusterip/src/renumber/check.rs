@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use clusterip_api::Kind as PoolKind;
-use clusterip_cluster::api_error::{error_message, failed, if_found};
+use clusterip_cluster::api_error::{error_message, failed};
 use clusterip_cluster::kinds;
-use clusterip_cluster::list_pages::visit_pages;
 use clusterip_cluster::live_settings;
 use clusterip_cluster::object;
 use clusterip_cluster::permissions::Need;
@@ -18,25 +18,30 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_moves::method::ready_endpoints;
 use clusterip_moves::renumbering::change::Change;
+use clusterip_moves::renumbering::record::DEFAULT_RANGES;
 use futures::StreamExt as _;
 use http::Request;
 use ipnet::IpNet;
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::api::ListParams;
 use kube::{Client, Error as KubeError};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
-use super::certificates;
+use super::certificates::lacking;
 use super::findings::{Before, Finding, Findings, ServiceRow, Way};
 use super::installer::Installer;
-use super::mentions::PLACES;
-use super::services::{self, Surroundings};
+use super::mentions::{PLACES, Place};
+use super::objects::{self, RANGES};
+use super::services::{self, Surroundings, is_dns, is_kubernetes};
+use crate::announcer_pools::span;
 use crate::services::cluster_dns;
 use crate::text::{joined, several};
 
+/// The ConfigMap that kubeadm leaves in kube-system.
+const KUBEADM: &str = "kubeadm-config";
 /// Since this version, the API server keeps addresses of Services in IPAddresses alone.
 const LEAST_MINOR: u32 = 34;
-/// How many kubelets are asked, and how many at once.
-const MOST_KUBELETS: usize = 1000;
+/// How many kubelets are asked at once.
 const KUBELETS_AT_ONCE: usize = 8;
 /// The addresses that a range needs beside those of its Services: for `default/kubernetes`, DNS and temporary Services.
 const SPARE_ADDRESSES: u128 = 16;
@@ -53,74 +58,73 @@ pub struct Given {
     pub api_server: Vec<SocketAddr>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Check {
-    pub version: String,
-    pub installer: Installer,
     pub change: Change,
+    /// The ranges of the API server's flag, the primary one first.
+    #[serde(skip)]
+    pub ranges: Vec<IpNet>,
     /// The addresses that `default/kubernetes` and DNS will get.
+    #[serde(skip)]
     pub new_addresses: Vec<IpAddr>,
+    pub version: String,
+    pub installer: &'static str,
     /// The Services with addresses of old ranges, ordered by namespace and name.
     pub services: Vec<ServiceRow>,
     pub findings: Vec<Finding>,
     pub steps: Vec<String>,
+    pub summary: Summary,
 }
 
-impl Check {
-    pub fn blocks(&self, before: Before) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(move |finding| finding.before == before)
-    }
+/// How many Services are moved in each way.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    pub seamless: usize,
+    pub plain: usize,
+    pub switch: usize,
+    pub stay: usize,
+    /// Whether `clusterip renumber begin` would begin.
+    pub ready: bool,
 }
 
 /// The permissions to check, which only read.
 pub fn needs() -> Vec<Need> {
-    let mut needs = vec![
-        Need::read("list", "networking.k8s.io", "servicecidrs", None),
-        Need { name: Some("kubeadm-config".into()), ..Need::read("get", "", "configmaps", Some("kube-system")) },
-    ];
-    needs.extend(PLACES.iter().map(|place| {
+    let config = Need::read("get", "", "configmaps", Some("kube-system"));
+    let places = PLACES.iter().map(|place| {
         let (api_version, kind) = place.kind;
         let resource = kinds::regular(&(api_version.to_owned(), kind.to_owned()));
         Need { namespace: place.namespace.map(str::to_owned), ..Need::list(&resource) }
-    }));
-    needs.push(Need::read("list", "apiregistration.k8s.io", "apiservices", None));
-    needs.extend(PoolKind::ALL.iter().map(|kind| Need::list(&kind.api_resource())));
-    needs
+    });
+    [Need::read("list", "networking.k8s.io", "servicecidrs", None), Need { name: Some(KUBEADM.into()), ..config }]
+        .into_iter()
+        .chain(places)
+        .chain(PoolKind::ALL.iter().map(|kind| Need::list(&kind.api_resource())))
+        .collect()
 }
 
-/// The Service ranges of the API server's flag, the primary one first: those of the ServiceCIDR `kubernetes`.
-pub async fn default_ranges(client: &Client) -> anyhow::Result<Vec<IpNet>> {
-    let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-    let api = Api::<DynamicObject>::all_with(client.clone(), &kinds::regular(&kind));
-    let found = api.get_opt("kubernetes").await.map_err(|error| failed("ServiceCIDRs can't be read", &error))?;
+/// The Service ranges of the API server's flag, the primary one first: those of the default ServiceCIDR.
+async fn default_ranges(client: &Client) -> anyhow::Result<Vec<IpNet>> {
+    let found = objects::get(client, RANGES, None, DEFAULT_RANGES).await?;
     let found = found.context("there is no ServiceCIDR kubernetes: Kubernetes 1.34 or later is needed")?;
-    let cidrs = found.data.pointer("/spec/cidrs").and_then(Value::as_array).into_iter().flatten();
-    Ok(cidrs.filter_map(|cidr| cidr.as_str()?.parse().ok()).collect())
+    Ok(parsed(&found, "/spec/cidrs"))
 }
 
-/// Calls `visit` with all objects of a kind, in one namespace or in all; with none if the cluster does not have the
-/// kind.
-pub async fn each(
-    client: &Client,
-    (api_version, kind): (&str, &str),
-    namespace: Option<&str>,
-    mut visit: impl FnMut(Value),
-) -> anyhow::Result<()> {
-    let resource = kinds::regular(&(api_version.to_owned(), kind.to_owned()));
-    let api: &Api<DynamicObject> = &match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let list = |page: ListParams| async move { api.list(&page).await };
-    let visited = visit_pages(ListParams::default(), list, |object: DynamicObject| visit(json!(object))).await;
-    if_found(visited).map_err(|error| failed(format!("{kind} objects can't be listed"), &error))
+/// The items of a list that can be parsed.
+pub fn parsed<T: FromStr>(object: &Value, path: &str) -> Vec<T> {
+    texts(object, path).filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The texts in a list.
+pub fn texts<'o>(object: &'o Value, path: &str) -> impl Iterator<Item = &'o str> {
+    object.pointer(path).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
 pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
     let version = client.apiserver_version().await.map_err(|error| failed("the version can't be read", &error))?;
     let groups = client.list_api_groups().await.map_err(|error| failed("the API groups can't be read", &error))?;
     let groups: Vec<String> = groups.groups.into_iter().map(|group| group.name).collect();
-    let installer = Installer::of(&version.git_version, &groups, has_kubeadm_config(client).await?);
+    let kubeadm = objects::get(client, ("v1", "ConfigMap"), Some("kube-system"), KUBEADM).await?;
+    let installer = Installer::of(&version.git_version, &groups, kubeadm.is_some());
     if installer == Installer::OpenShift {
         bail!(
             "this is an OpenShift cluster: its Cluster Network Operator owns the Service range (serviceNetwork), and \
@@ -130,162 +134,143 @@ pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
     let ranges = default_ranges(client).await?;
     let change = Change::new(&ranges, &given.to).map_err(anyhow::Error::msg)?;
     let mut findings = Findings::default();
-    check_version(&version.minor, &mut findings);
+    if version.minor.trim_end_matches('+').parse::<u32>().unwrap_or_default() < LEAST_MINOR {
+        let message =
+            format!("it has version 1.{}, which also keeps addresses in a bitmap of the flag's range", version.minor);
+        findings.add(Before::Begin, "version", "API server", message, "upgrade Kubernetes to 1.34 or later");
+    }
     if let Some(why) = &given.unmapped_settings {
         let remedy = "let the server use pool objects: `clusterip settings` converts the settings";
         findings.add(Before::Begin, "settings", "server", why, remedy);
     }
     let settings = check_pools(client, &change, &mut findings).await?;
-    let dns_seconds = cluster_dns::options(client, None, None).await.grace_period;
-    let mut around = Surroundings {
+    let around = Surroundings {
         exempt_namespaces: settings.exempt_namespaces.clone(),
         load_balancers: given.load_balancers,
-        dns_seconds,
+        dns_seconds: cluster_dns::options(client, None, None).await.grace_period,
         ..Surroundings::default()
     };
-    let apis = ("apiregistration.k8s.io/v1", "APIService");
-    each(client, apis, None, |object| note_callers(&mut around, apis.1, &object)).await?;
-    let mut objects = Objects { change: &change, around, rows: Vec::new(), findings, owners: BTreeSet::new() };
-    let mut services = Vec::new();
-    let mut nodes = Vec::new();
-    let mut endpoints = Vec::new();
+    let (nodes, api_servers, swapped, rows, owners) = Default::default();
+    let mut read = Read { change: &change, around, nodes, api_servers, swapped, rows, findings, owners };
     for place in &PLACES {
-        let collected = &mut objects;
-        each(client, place.kind, place.namespace, |object| {
-            match place.kind.1 {
-                "Service" => {
-                    let is_old = addresses(&object).iter().any(|address| collected.change.is_old(*address));
-                    services.extend(is_old.then(|| services::needed(&object)));
-                }
-                "Node" => nodes.push(object::name(&object).to_owned()),
-                "EndpointSlice" => {
-                    collected.note_ready(&object);
-                    if is_of_kubernetes(&object) {
-                        endpoints.extend(api_servers(&object));
-                        return;
-                    }
-                }
-                kind => note_callers(&mut collected.around, kind, &object),
-            }
-            collected.note_overlaps(place.kind.1, &object);
-            if let Some(mention) = place.mention(&object, collected.change)
-                && collected.owners.insert(mention.object.clone())
-            {
-                let (object, message) = (mention.object, mention.message);
-                collected.findings.add(mention.before, "address", object, message, mention.remedy);
-            }
-        })
-        .await?;
+        objects::each(client, place.kind, place.namespace, ListParams::default(), |object| read.note(place, &object))
+            .await?;
     }
-    let Objects { around, mut rows, mut findings, .. } = objects;
-    rows.extend(services.iter().filter_map(|service| services::row(service, &change, &around)));
-    rows.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
-    check_sizes(&rows, &change, &mut findings);
-    let changed = |is_one: fn(&Value) -> bool| -> Vec<(IpAddr, IpAddr)> {
-        let old = services.iter().filter(|service| is_one(service)).flat_map(addresses);
-        let old = old.filter(|address| change.is_old(*address));
-        old.filter_map(|address| Some((address, change.address(address)?))).collect()
-    };
-    let dns = changed(services::is_dns);
-    let swapped = [changed(services::is_kubernetes), dns.clone()].concat();
+    let Read { rows: mut services, mut findings, nodes, api_servers, swapped, .. } = read;
+    services.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+    check_sizes(&services, &change, &mut findings);
     check_new_addresses(settings, &swapped, &mut findings);
-    check_certificates(&endpoints, given, &change.new_kubernetes(&ranges), &mut findings).await;
+    check_certificates(&api_servers, given, &change.new_kubernetes(&ranges), &mut findings).await;
     check_kubelets(client, &nodes, &change, &mut findings).await;
-    let steps = installer.steps(&change, &change.applied(&ranges), &dns);
-    let (version, findings) = (version.git_version, findings.into_sorted());
-    let new_addresses = swapped.into_iter().map(|(_, new)| new).collect();
-    Ok(Check { version, installer, change, new_addresses, services: rows, findings, steps })
+    let dns = swapped.iter().filter(|swapped| swapped.is_dns).map(|swapped| swapped.new);
+    let steps = installer.steps(&change, &change.applied(&ranges), &joined(dns, ","))?;
+    let (version, installer, findings) = (version.git_version, installer.as_str(), findings.into_sorted());
+    let new_addresses = swapped.into_iter().map(|swapped| swapped.new).collect();
+    let count = |way| services.iter().filter(|row| row.way == way).count();
+    let summary = Summary {
+        seamless: count(Way::Seamless),
+        plain: count(Way::Plain),
+        switch: count(Way::Switch),
+        stay: count(Way::Stays),
+        ready: findings.iter().all(|finding| finding.before != Before::Begin),
+    };
+    Ok(Check { change, ranges, new_addresses, version, installer, services, findings, steps, summary })
 }
 
 /// What is collected while the objects of a cluster are listed.
-struct Objects<'c> {
+struct Read<'c> {
     change: &'c Change,
     around: Surroundings,
+    nodes: Vec<String>,
+    api_servers: Vec<SocketAddr>,
+    swapped: Vec<Swapped>,
     rows: Vec<ServiceRow>,
     findings: Findings,
     /// The objects with findings: the Pods of one owner have the same.
     owners: BTreeSet<String>,
 }
 
-impl Objects<'_> {
-    fn note_ready(&mut self, slice: &Value) {
-        let service = object::text(slice, &["metadata", "labels", "kubernetes.io/service-name"]);
-        if !service.is_empty() && ready_endpoints(std::slice::from_ref(slice)).next().is_some() {
-            self.around.ready.insert(ServiceKey::new(object::namespace(slice), service));
+/// An address of `default/kubernetes` or of DNS, and the one that it gets.
+struct Swapped {
+    is_dns: bool,
+    old: IpAddr,
+    new: IpAddr,
+}
+
+impl Read<'_> {
+    fn note(&mut self, place: &Place, object: &Value) {
+        let kind = place.kind.1;
+        match kind {
+            "Service" => self.note_service(object),
+            "Node" => self.nodes.push(object::name(object).to_owned()),
+            "EndpointSlice" => {
+                let service = object::text(object, &["metadata", "labels", "kubernetes.io/service-name"]);
+                let service = ServiceKey::new(object::namespace(object), service);
+                if (service.namespace.as_str(), service.name.as_str()) == ("default", "kubernetes") {
+                    self.api_servers.extend(api_servers(object));
+                    return;
+                }
+                if ready_endpoints(std::slice::from_ref(object)).next().is_some() {
+                    self.around.ready.insert(service);
+                }
+            }
+            _ => {
+                for (service, closed) in Calls::of(object).services {
+                    let caller = || (format!("{kind} {}", object::name(object)), None);
+                    let (_, webhook) = self.around.callers.entry(service).or_insert_with(caller);
+                    *webhook = webhook.take().or(closed.into_iter().next().map(|webhook| webhook.name));
+                }
+            }
+        }
+        self.note_overlaps(kind, object);
+        if let Some(mention) = place.mention(object, self.change)
+            && self.owners.insert(mention.object.clone())
+        {
+            self.findings.push(mention);
+        }
+    }
+
+    fn note_service(&mut self, service: &Value) {
+        self.rows.extend(services::row(service, self.change, &self.around));
+        let is_dns = is_dns(service);
+        if is_dns || is_kubernetes(service) {
+            let old = addresses(service).into_iter().filter(|address| self.change.is_old(*address));
+            let swapped = old.filter_map(|old| Some(Swapped { is_dns, old, new: self.change.address(old)? }));
+            self.swapped.extend(swapped);
         }
     }
 
     /// Nodes and Pods must have no address of a new range.
     fn note_overlaps(&mut self, kind: &str, object: &Value) {
-        let texts = |path: &str, field: &str| {
+        let fields = |path: &str, field: &'static str| {
             let items = object.pointer(path).and_then(Value::as_array).into_iter().flatten();
-            let field = field.to_owned();
-            items.filter_map(move |item| if field.is_empty() { item.as_str() } else { item.get(&field)?.as_str() })
+            items.filter_map(move |item| item.get(field)?.as_str())
         };
         let parts: Vec<&str> = match kind {
-            "Node" => texts("/spec/podCIDRs", "").chain(texts("/status/addresses", "address")).collect(),
-            "Pod" => texts("/status/podIPs", "ip").collect(),
+            "Node" => texts(object, "/spec/podCIDRs").chain(fields("/status/addresses", "address")).collect(),
+            "Pod" => fields("/status/podIPs", "ip").collect(),
             _ => return,
         };
-        for (text, span) in parts.into_iter().filter_map(|text| Some((text, span(text)?))) {
-            let name = [object::namespace(object), object::name(object)].into_iter().filter(|part| !part.is_empty());
-            note_overlap(self.change, text, &span, &format!("{kind} {}", joined(name, "/")), &mut self.findings);
-        }
+        let name = [object::namespace(object), object::name(object)].into_iter().filter(|part| !part.is_empty());
+        let name = format!("{kind} {}", joined(name, "/"));
+        parts.into_iter().for_each(|text| note_overlap(self.change, text, &name, &mut self.findings));
     }
 }
 
-/// A CIDR, an address, or a range from a first to a last address.
-fn span(text: &str) -> Option<Span> {
-    if let Some((first, last)) = text.split_once('-') {
-        return Span::new(first.trim().parse().ok()?, last.trim().parse().ok()?);
-    }
-    let range = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-    range.map(Span::from)
-}
-
-fn note_overlap(change: &Change, text: &str, span: &Span, object: &str, findings: &mut Findings) {
-    if let Some(pair) = change.0.iter().find(|pair| Span::from(pair.to).meets(span)) {
+fn note_overlap(change: &Change, text: &str, object: &str, findings: &mut Findings) {
+    let Some(span) = span(text) else { return };
+    if let Some(pair) = change.0.iter().find(|pair| Span::from(pair.to).meets(&span)) {
         let message = format!("it has {text}, which overlaps with the new range {}", pair.to);
         findings.add(Before::Begin, "overlap", object, message, "choose another range");
     }
 }
 
-fn note_callers(around: &mut Surroundings, kind: &str, object: &Value) {
-    for (service, closed) in Calls::of(object).services {
-        let (_, webhook) =
-            around.callers.entry(service).or_insert_with(|| (format!("{kind} {}", object::name(object)), None));
-        *webhook = webhook.take().or(closed.into_iter().next().map(|webhook| webhook.name));
-    }
-}
-
-fn is_of_kubernetes(slice: &Value) -> bool {
-    object::namespace(slice) == "default"
-        && object::text(slice, &["metadata", "labels", "kubernetes.io/service-name"]) == "kubernetes"
-}
-
 /// The addresses of the API servers in an EndpointSlice of `default/kubernetes`.
 pub fn api_servers(slice: &Value) -> Vec<SocketAddr> {
-    let list = |value: &Value, field: &str| value.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
-    let ports: Vec<u16> =
-        list(slice, "ports").iter().filter_map(|port| port.get("port")?.as_u64()?.try_into().ok()).collect();
-    let endpoints = list(slice, "endpoints");
-    let addresses = endpoints.iter().flat_map(|endpoint| list(endpoint, "addresses"));
-    let addresses: Vec<IpAddr> = addresses.filter_map(|address| address.as_str()?.parse().ok()).collect();
-    addresses.iter().flat_map(|address| ports.iter().map(|port| SocketAddr::new(*address, *port))).collect()
-}
-
-async fn has_kubeadm_config(client: &Client) -> anyhow::Result<bool> {
-    let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(client.clone(), "kube-system");
-    let found = maps.get_metadata_opt("kubeadm-config").await;
-    Ok(found.map_err(|error| failed("ConfigMap kube-system/kubeadm-config can't be read", &error))?.is_some())
-}
-
-fn check_version(minor: &str, findings: &mut Findings) {
-    let number = minor.trim_end_matches('+').parse::<u32>().unwrap_or_default();
-    if number < LEAST_MINOR {
-        let message = format!("it has version 1.{minor}, which also keeps addresses in a bitmap of the flag's range");
-        findings.add(Before::Begin, "version", "API server", message, "upgrade Kubernetes to 1.34 or later");
-    }
+    let items = |field: &str| slice.get(field).and_then(Value::as_array).into_iter().flatten();
+    let ports: Vec<u16> = items("ports").filter_map(|port| port.get("port")?.as_u64()?.try_into().ok()).collect();
+    let addresses = items("endpoints").flat_map(|endpoint| parsed::<IpAddr>(endpoint, "/addresses"));
+    addresses.flat_map(|address| ports.iter().map(move |port| SocketAddr::new(address, *port))).collect()
 }
 
 /// Whether the pools can be mapped to the new ranges, and pools of other kinds overlap with these. Returns the settings
@@ -297,10 +282,7 @@ async fn check_pools(client: &Client, change: &Change, findings: &mut Findings) 
         let object = format!("{} {}", object::kind(pool), object::name(pool));
         let spec = &pool["spec"];
         if object::kind(pool) != PoolKind::ServicePool.as_str() {
-            let ranges = spec.get("cidrs").and_then(Value::as_array).into_iter().flatten();
-            for (text, span) in ranges.filter_map(|range| Some((range.as_str()?, span(range.as_str()?)?))) {
-                note_overlap(change, text, &span, &object, findings);
-            }
+            texts(spec, "/cidrs").for_each(|text| note_overlap(change, text, &object, findings));
             continue;
         }
         if spec.get("serviceCIDRSelector").is_some_and(|selector| !selector.is_null()) {
@@ -320,13 +302,13 @@ async fn check_pools(client: &Client, change: &Change, findings: &mut Findings) 
     })
 }
 
-/// Whether a pool could give another Service an address that `default/kubernetes` or DNS will get. `swapped` has their
-/// old and new addresses. The new ones are free until the switch.
-fn check_new_addresses(mut settings: Settings, swapped: &[(IpAddr, IpAddr)], findings: &mut Findings) {
+/// Whether a pool could give another Service an address that `default/kubernetes` or DNS will get. It is free until the
+/// switch.
+fn check_new_addresses(mut settings: Settings, swapped: &[Swapped], findings: &mut Findings) {
     // A pool never hands out the first address of the Service range, but does not know that of the new one.
     settings.service_cidrs.clear();
     for pool in &settings.pools {
-        for (old, new) in swapped {
+        for Swapped { old, new, .. } in swapped {
             if settings.candidates(pool, Family::of(*old)).contains(*old) {
                 let message = format!("it could give another Service {new}, to which {old} is changed by the switch");
                 let remedy = format!("add {old} to its exclude, or let its reserved contain it");
@@ -358,41 +340,23 @@ async fn check_certificates(endpoints: &[SocketAddr], given: &Given, new: &[IpAd
         return;
     }
     let remedy = format!("add {} to the certificate, and keep the old one", joined(new, ", "));
-    let (mut lacking, unreachable) = lacking(endpoints, new).await;
+    let (mut found, unreachable) = lacking(endpoints, new).await;
     if !unreachable.is_empty() {
         // From outside of the cluster, perhaps only a load balancer in front of the API servers can be reached.
-        lacking.extend(self::lacking(&given.api_server, new).await.0);
+        found.extend(lacking(&given.api_server, new).await.0);
         let message =
             format!("their certificates can't be read from here: {}", joined(unreachable.iter().take(5), "; "));
         findings.add(Before::Switch, "certificate", "API servers", message, format!("check them yourself: {remedy}"));
     }
-    for (server, missing) in lacking {
+    for (server, missing) in found {
         let message = format!("its certificate does not name {}", joined(missing, ", "));
         findings.add(Before::Switch, "certificate", format!("API server {server}"), message, &remedy);
     }
 }
 
-/// The API servers whose certificates lack some of the wanted addresses, each with these, and the ones that can't be
-/// reached.
-pub async fn lacking(servers: &[SocketAddr], wanted: &[IpAddr]) -> (Vec<(SocketAddr, Vec<IpAddr>)>, Vec<String>) {
-    let (mut lacking, mut unreachable) = (Vec::new(), Vec::new());
-    for server in servers {
-        match certificates::addresses(*server).await {
-            Ok(named) => {
-                let missing: Vec<IpAddr> = wanted.iter().filter(|it| !named.contains(it)).copied().collect();
-                if !missing.is_empty() {
-                    lacking.push((*server, missing));
-                }
-            }
-            Err(error) => unreachable.push(format!("{server} ({error})")),
-        }
-    }
-    (lacking, unreachable)
-}
-
 /// Which kubelets give Pods an old DNS address.
 pub async fn check_kubelets(client: &Client, nodes: &[String], change: &Change, findings: &mut Findings) {
-    let asked = nodes.iter().take(MOST_KUBELETS).map(|node| async move { (node, cluster_dns_of(client, node).await) });
+    let asked = nodes.iter().map(|node| async move { (node, cluster_dns_of(client, node).await) });
     let answers: Vec<_> = futures::stream::iter(asked).buffered(KUBELETS_AT_ONCE).collect().await;
     let mut unknown = BTreeMap::<String, Vec<&String>>::new();
     for (node, answer) in answers {
@@ -414,9 +378,6 @@ pub async fn check_kubelets(client: &Client, nodes: &[String], change: &Change, 
         let nodes = joined(nodes.iter().take(3), ", ");
         findings.add(Before::Finish, "kubelet", format!("Nodes {nodes}"), message, "check clusterDNS on these nodes");
     }
-    if let Some(more) = nodes.len().checked_sub(MOST_KUBELETS).filter(|more| *more > 0) {
-        findings.add(Before::Finish, "kubelet", "Nodes", format!("{more} more were not asked"), "check them yourself");
-    }
 }
 
 async fn cluster_dns_of(client: &Client, node: &str) -> Result<Vec<IpAddr>, String> {
@@ -428,11 +389,5 @@ async fn cluster_dns_of(client: &Client, node: &str) -> Result<Vec<IpAddr>, Stri
         KubeError::Api(status) => format!("the API server answers {}", status.code),
         error => error_message(error),
     })?;
-    let addresses = answer.pointer("/kubeletconfig/clusterDNS").and_then(Value::as_array).into_iter().flatten();
-    Ok(addresses.filter_map(|address| address.as_str()?.parse().ok()).collect())
-}
-
-/// How many Services are moved in each way.
-pub fn count(services: &[ServiceRow], way: Way) -> usize {
-    services.iter().filter(|row| row.way == way).count()
+    Ok(parsed(&answer, "/kubeletconfig/clusterDNS"))
 }

@@ -17,16 +17,6 @@ pub enum Before {
     Finish,
 }
 
-impl Before {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Begin => "begin",
-            Self::Switch => "switch",
-            Self::Finish => "finish",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
     pub before: Before,
@@ -52,11 +42,15 @@ impl Findings {
         message: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        let count = self.counts.entry((before, kind)).or_default();
+        let (object, message, remedy) = (object.into(), message.into(), remedy.into());
+        self.push(Finding { before, kind, object, message, remedy });
+    }
+
+    pub fn push(&mut self, finding: Finding) {
+        let count = self.counts.entry((finding.before, finding.kind)).or_default();
         *count += 1;
         if *count <= MOST_OF_KIND {
-            let (object, message, remedy) = (object.into(), message.into(), remedy.into());
-            self.kept.push(Finding { before, kind, object, message, remedy });
+            self.kept.push(finding);
         }
     }
 
@@ -83,17 +77,6 @@ pub enum Way {
     /// `clusterip renumber switch` changes it.
     Switch,
     Stays,
-}
-
-impl Way {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Seamless => "seamless",
-            Self::Plain => "plain",
-            Self::Switch => "switch",
-            Self::Stays => "stays",
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

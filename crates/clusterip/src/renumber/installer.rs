@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use askama::Template;
 use clusterip_moves::renumbering::change::Change;
 use ipnet::IpNet;
 
@@ -37,75 +38,34 @@ impl Installer {
         }
     }
 
-    /// The steps between `begin` and `finish`, in order. `ranges` are those of the cluster afterwards, `dns` the old
-    /// and the new addresses of the cluster's DNS.
-    pub fn steps(self, change: &Change, ranges: &[IpNet], dns: &[(IpAddr, IpAddr)]) -> Vec<String> {
-        let firsts: Vec<(IpAddr, IpAddr)> = change.firsts().collect();
-        let (old, new) = (joined(firsts.iter().map(|it| it.0), ","), joined(firsts.iter().map(|it| it.1), ","));
-        let ranges = joined(ranges, ",");
-        let dns = match dns {
-            [] => "NEW_DNS_ADDRESS".to_owned(),
-            dns => joined(dns.iter().map(|it| it.1), ","),
-        };
-        let switch = || "clusterip renumber switch".to_owned();
-        let restart = "one control-plane node after the other, and wait until its API server is ready again";
-        let file = match self {
-            Self::K3s => "/etc/rancher/k3s/config.yaml",
-            Self::Rke2 => "/etc/rancher/rke2/config.yaml",
-            _ => "",
-        };
-        match self {
-            Self::Kubeadm => vec![
-                format!(
-                    "kubectl -n kube-system edit configmap kubeadm-config: set networking.serviceSubnet to {ranges}, \
-                     and add {old} and {new} to apiServer.certSANs"
-                ),
-                format!(
-                    "on each control-plane node: kubectl -n kube-system get configmap kubeadm-config -o \
-                     jsonpath='{{.data.ClusterConfiguration}}' >kubeadm.yaml; mv \
-                     /etc/kubernetes/pki/apiserver.{{crt,key}} /root/; kubeadm init phase certs apiserver --config \
-                     kubeadm.yaml"
-                ),
-                format!(
-                    "in /etc/kubernetes/manifests/kube-apiserver.yaml and kube-controller-manager.yaml: set \
-                     --service-cluster-ip-range={ranges}: {restart}"
-                ),
-                switch(),
-                format!("kubectl -n kube-system edit configmap kubelet-config: set clusterDNS to {dns}"),
-                format!(
-                    "on each node: set clusterDNS to {dns} in /var/lib/kubelet/config.yaml; systemctl restart kubelet"
-                ),
-            ],
-            Self::K3s | Self::Rke2 => vec![
-                format!("on each server: add {old} and {new} to tls-san in {file}, and restart the server"),
-                format!(
-                    "on each server: set service-cidr to {ranges} and cluster-dns to {dns} in {file}, and restart the \
-                     server: {restart}; {} itself does not support this change",
-                    self.as_str()
-                ),
-                switch(),
-                "on each agent: restart the agent, so that its kubelet gets the new DNS address".to_owned(),
-            ],
-            Self::OpenShift | Self::Unknown => vec![
-                format!("add {new} to the serving certificate of each API server, and keep {old}"),
-                format!(
-                    "set --service-cluster-ip-range={ranges} for each kube-apiserver and kube-controller-manager: \
-                     {restart}"
-                ),
-                switch(),
-                format!("set clusterDNS of each kubelet to {dns}, and restart the kubelet"),
-            ],
-        }
-        .into_iter()
-        .chain([
-            "restart the Pods that are older than the previous steps".to_owned(),
-            "clusterip renumber finish".to_owned(),
-        ])
-        .collect()
+    /// The steps between `begin` and `finish`, in order. `ranges` are those of the cluster afterwards, `dns` the new
+    /// address of the cluster's DNS, if it changes.
+    pub fn steps(self, change: &Change, ranges: &[IpNet], dns: &str) -> anyhow::Result<Vec<String>> {
+        let (old, new): (Vec<IpAddr>, Vec<IpAddr>) = change.firsts().unzip();
+        let (old, new, ranges) = (joined(old, ","), joined(new, ","), joined(ranges, ","));
+        let dns = if dns.is_empty() { "NEW_DNS_ADDRESS" } else { dns };
+        let file = format!("/etc/rancher/{}/config.yaml", self.as_str().to_lowercase());
+        let steps = Steps { installer: self, old, new, ranges, dns, file }.render()?;
+        Ok(steps.lines().map(str::to_owned).collect())
     }
 }
 
+/// One step in each line.
+#[derive(Template)]
+#[template(path = "renumber-steps.txt", escape = "none")]
+struct Steps<'s> {
+    installer: Installer,
+    /// The addresses of `default/kubernetes`.
+    old: String,
+    new: String,
+    ranges: String,
+    dns: &'s str,
+    /// The configuration of K3s and RKE2.
+    file: String,
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -127,5 +87,38 @@ mod tests {
         ] {
             assert_eq!(Installer::of(version, &[group.to_owned()], kubeadm), expected, "{version} {group}");
         }
+    }
+
+    #[test]
+    fn steps_name_the_files_flags_and_addresses_of_the_cluster() {
+        let range = |range: &str| [range.parse::<IpNet>().unwrap()];
+        let change = Change::new(&range("10.96.0.0/16"), &range("10.100.0.0/16")).unwrap();
+        let steps = |installer: Installer| installer.steps(&change, &range("10.100.0.0/16"), "10.100.0.10").unwrap();
+        assert_eq!(
+            steps(Installer::Rke2),
+            [
+                "on each server: add 10.96.0.1 and 10.100.0.1 to tls-san in /etc/rancher/rke2/config.yaml, and restart \
+                 the server",
+                "on each server: set service-cidr to 10.100.0.0/16 and cluster-dns to 10.100.0.10 in \
+                 /etc/rancher/rke2/config.yaml, and restart the server: one control-plane node after the other, and \
+                 wait until its API server is ready again; RKE2 itself does not support this change",
+                "clusterip renumber switch",
+                "on each agent: restart the agent, so that its kubelet gets the new DNS address",
+                "restart the Pods that are older than the previous steps",
+                "clusterip renumber finish",
+            ]
+        );
+        assert_eq!(
+            steps(Installer::Unknown),
+            [
+                "add 10.100.0.1 to the serving certificate of each API server, and keep 10.96.0.1",
+                "set --service-cluster-ip-range=10.100.0.0/16 for each kube-apiserver and kube-controller-manager: one \
+                 control-plane node after the other, and wait until its API server is ready again",
+                "clusterip renumber switch",
+                "set clusterDNS of each kubelet to 10.100.0.10, and restart the kubelet",
+                "restart the Pods that are older than the previous steps",
+                "clusterip renumber finish",
+            ]
+        );
     }
 }

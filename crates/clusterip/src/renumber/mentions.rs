@@ -4,30 +4,27 @@ use clusterip_cluster::object;
 use clusterip_moves::renumbering::change::Change;
 use serde_json::Value;
 
-use super::findings::Before;
+use super::findings::{Before, Finding};
+use super::objects::Kind;
 
 /// A kind, and the parts of its objects in which addresses are searched.
 pub struct Place {
-    pub kind: (&'static str, &'static str),
+    pub kind: Kind,
     /// The only namespace whose objects are searched; `None` for all.
     pub namespace: Option<&'static str>,
     parts: &'static [&'static str],
 }
 
-const fn place(
-    kind: (&'static str, &'static str),
-    namespace: Option<&'static str>,
-    parts: &'static [&'static str],
-) -> Place {
+const fn place(kind: Kind, namespace: Option<&'static str>, parts: &'static [&'static str]) -> Place {
     Place { kind, namespace, parts }
 }
 
 const ANNOTATIONS: &str = "/metadata/annotations";
 
-pub const PLACES: [Place; 11] = [
+/// The Services are last: what happens to one depends on its endpoints, and on what calls it.
+pub const PLACES: [Place; 12] = [
     place(("v1", "Pod"), None, &["/spec", ANNOTATIONS]),
     place(("v1", "ConfigMap"), Some("kube-system"), &["/data"]),
-    place(("v1", "Service"), None, &[ANNOTATIONS, "/spec/externalName"]),
     place(("v1", "Node"), None, &[ANNOTATIONS]),
     place(("v1", "Namespace"), None, &[ANNOTATIONS]),
     place(("discovery.k8s.io/v1", "EndpointSlice"), None, &["/endpoints"]),
@@ -36,24 +33,17 @@ pub const PLACES: [Place; 11] = [
     place(("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"), None, &["/webhooks"]),
     place(("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"), None, &["/webhooks"]),
     place(("apiextensions.k8s.io/v1", "CustomResourceDefinition"), None, &["/spec/conversion"]),
+    place(("apiregistration.k8s.io/v1", "APIService"), None, &[]),
+    place(("v1", "Service"), None, &[ANNOTATIONS, "/spec/externalName"]),
 ];
 
 /// The manifest that `kubectl apply` notes. The Service itself tells that its address was set by hand.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// An address of an old range that an object names.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Mention {
-    /// The object: a Pod by its owner, because its other Pods name the same.
-    pub object: String,
-    pub message: String,
-    pub before: Before,
-    pub remedy: &'static str,
-}
-
 impl Place {
-    /// The first address of an old range in an object of this kind.
-    pub fn mention(&self, object: &Value, change: &Change) -> Option<Mention> {
+    /// The first address of an old range in an object of this kind. A Pod is named by its owner, whose other Pods name
+    /// the same address.
+    pub fn mention(&self, object: &Value, change: &Change) -> Option<Finding> {
         let found = self.parts.iter().find_map(|part| {
             let (path, text) = first(object.pointer(part)?, change)?;
             Some((format!("{}{path}", part.trim_start_matches('/').replace('/', ".")), text))
@@ -76,11 +66,13 @@ impl Place {
             true => (Before::Switch, "change it with the steps of the administrator"),
             false => (Before::Finish, "change it to the new address, or to the name of the Service"),
         };
-        Some(Mention { object, message: format!("{path} names {text}"), before, remedy })
+        let message = format!("{path} names {text}");
+        Some(Finding { before, kind: "address", object, message, remedy: remedy.to_owned() })
     }
 }
 
-fn owner(object: &Value) -> Option<(&str, &str)> {
+/// The kind and the name of the controller of a Pod.
+pub fn owner(object: &Value) -> Option<(&str, &str)> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
     let controller = owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))?;
     Some((controller.get("kind")?.as_str()?, controller.get("name")?.as_str()?))

@@ -1,10 +1,11 @@
 //! Changes the Service ranges of a cluster that is in use. [`clusterip_moves::renumbering`] decides the steps.
 
-pub mod certificates;
+mod certificates;
 pub mod check;
 pub mod findings;
 mod installer;
 mod mentions;
+mod objects;
 pub mod observe;
 pub mod run;
 mod services;

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use clusterip_cluster::object;
 use clusterip_cluster::watch::control_plane_services::MOVE_OPTION;
-use clusterip_core::annotations::{MOVE_ANNOTATION, TEMPORARY_LABEL};
+use clusterip_core::annotations::MOVE_ANNOTATION;
 use clusterip_core::service::{addresses, may_be_set_by_hand};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::method::{Method, method};
 use clusterip_moves::renumbering::change::Change;
 use clusterip_moves::temporary::looks_temporary;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::findings::{ServiceRow, Way};
 
@@ -39,50 +39,20 @@ pub fn is_kubernetes(service: &Value) -> bool {
     (object::namespace(service), object::name(service)) == ("default", "kubernetes")
 }
 
-/// What a row needs of a Service, whose author may make it large.
-pub fn needed(service: &Value) -> Value {
-    let text = |path: &[&str]| object::text(service, path).to_owned();
-    let labels = ["k8s-app", TEMPORARY_LABEL, "app.kubernetes.io/managed-by"];
-    let labels: BTreeMap<&str, String> =
-        labels.iter().map(|key| (*key, text(&["metadata", "labels", key]))).filter(|(_, it)| !it.is_empty()).collect();
-    let is_never = text(&["metadata", "annotations", MOVE_ANNOTATION]) == "never";
-    let annotations = if is_never { json!({MOVE_ANNOTATION: "never"}) } else { json!({}) };
-    // An entry that owns nothing: without one, the address counts as set by hand.
-    let owners = if may_be_set_by_hand(service) { json!([]) } else { json!([{}]) };
-    let some = |field: &str| match service.pointer(&format!("/spec/{field}")) {
-        Some(Value::Array(items)) => items.iter().take(1).cloned().collect(),
-        Some(Value::Object(fields)) => fields.iter().take(1).map(|(key, value)| (key.clone(), value.clone())).collect(),
-        _ => Value::Null,
-    };
-    json!({
-        "metadata": {
-            "namespace": object::namespace(service), "name": object::name(service), "labels": labels,
-            "annotations": annotations, "managedFields": owners,
-        },
-        "spec": {
-            "type": text(&["spec", "type"]), "clusterIPs": addresses(service), "selector": some("selector"),
-            "externalIPs": some("externalIPs"),
-        },
-    })
+pub fn is_temporary(service: &Value) -> bool {
+    let label = |key: &str| service.get("metadata")?.get("labels")?.get(key)?.as_str();
+    looks_temporary(object::name(service), label)
 }
 
 /// The row of a Service; `None` if it has no address of an old range.
 pub fn row(service: &Value, change: &Change, around: &Surroundings) -> Option<ServiceRow> {
-    let (namespace, name) = (object::namespace(service), object::name(service));
     let addresses = addresses(service);
-    let label = |key: &str| service.get("metadata")?.get("labels")?.get(key)?.as_str();
-    if !addresses.iter().any(|address| change.is_old(*address)) || looks_temporary(name, label) {
+    if !addresses.iter().any(|address| change.is_old(*address)) || is_temporary(service) {
         return None;
     }
+    let ServiceKey { namespace, name } = ServiceKey::new(object::namespace(service), object::name(service));
     let (way, why, interruption_seconds) = way(service, &addresses, change, around);
-    Some(ServiceRow {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        addresses,
-        way,
-        why,
-        interruption_seconds,
-    })
+    Some(ServiceRow { namespace, name, addresses, way, why, interruption_seconds })
 }
 
 fn way(service: &Value, addresses: &[IpAddr], change: &Change, around: &Surroundings) -> (Way, String, u32) {
@@ -113,9 +83,8 @@ fn way(service: &Value, addresses: &[IpAddr], change: &Change, around: &Surround
         return stays(format!("the control plane calls it ({caller}): move it with {MOVE_OPTION} {key}{closed}"));
     }
     if object::text(service, &["spec", "type"]) == "LoadBalancer" && !around.load_balancers {
-        return stays(
-            "it is of type LoadBalancer: its cloud may remove the load balancer; use --load-balancers".into(),
-        );
+        let why = "it is of type LoadBalancer: its cloud may remove the load balancer; use --load-balancers";
+        return stays(why.to_owned());
     }
     // A Service whose address has no place in the new range gets another one of it.
     let to: Vec<IpAddr> = addresses.iter().filter_map(|address| change.address(*address)).collect();
@@ -129,6 +98,8 @@ fn way(service: &Value, addresses: &[IpAddr], change: &Change, around: &Surround
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -152,7 +123,6 @@ mod tests {
             json_patch::merge(&mut service, &more);
             service
         };
-        let large: BTreeMap<String, String> = (0..100).map(|at| (format!("key-{at}"), "value".to_owned())).collect();
         let by_hand = json!([{"manager": "author", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
         let rows = [
             (service("shop", "web", json!({})), Some((Way::Seamless, 0))),
@@ -171,17 +141,11 @@ mod tests {
             (service("kube-system", "kube-dns", json!({})), Some((Way::Switch, 0))),
             (service("default", "kubernetes", json!({})), Some((Way::Switch, 0))),
             (service("shop", "new", json!({"spec": {"clusterIP": "10.100.0.7"}})), None),
-            (
-                service("shop", "web", json!({"metadata": {"annotations": large, "labels": large}})),
-                Some((Way::Seamless, 0)),
-            ),
             (service("shop", "headless", json!({"spec": {"clusterIP": "None"}})), None),
         ];
         for (service, expected) in rows {
-            let row = row(&needed(&service), &change, &around).map(|row| (row.way, row.interruption_seconds));
+            let row = row(&service, &change, &around).map(|row| (row.way, row.interruption_seconds));
             assert_eq!(row, expected, "{service}");
-            let size = serde_json::to_string(&needed(&service)).unwrap().len();
-            assert!(size < 500, "{size} bytes of {service}");
         }
     }
 }

@@ -52,14 +52,7 @@ impl Observer {
         Ok(Status {
             change: record.change.clone(),
             phase: record.phase,
-            next: match record.phase {
-                Phase::Moving => "clusterip renumber begin",
-                Phase::Moved => "restart the API servers with the new range, then clusterip renumber switch",
-                Phase::Switching => "clusterip renumber switch",
-                Phase::Switched => "restart kubelets and Pods, then clusterip renumber finish",
-                Phase::Finishing => "clusterip renumber finish",
-                Phase::RollingBack => "clusterip renumber rollback",
-            },
+            next: record.phase.next(),
             swaps,
             left_old: observed.left_old,
             users_of_old: observed.users_of_old,

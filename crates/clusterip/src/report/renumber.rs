@@ -1,57 +1,21 @@
-//! Prints what a renumbering meets in a cluster, as a table and as JSON.
+//! Prints what a renumbering meets in a cluster, and how far it is, as tables.
 
 use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::style;
+use clusterip_moves::renumbering::change::Change;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::columns::{self, Layout, paint};
-use crate::renumber::check::{Check, count};
-use crate::renumber::findings::{Before, Finding, ServiceRow, Way};
+use crate::renumber::check::{Check, Summary};
+use crate::renumber::findings::{Before, Finding, Way};
 use crate::renumber::status::Status;
 use crate::text::{joined, several};
-use clusterip_moves::renumbering::change::Change;
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'c> {
-    change: &'c Change,
-    version: &'c str,
-    installer: &'static str,
-    services: &'c [ServiceRow],
-    findings: &'c [Finding],
-    steps: &'c [String],
-    summary: Summary,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    seamless: usize,
-    plain: usize,
-    switch: usize,
-    stay: usize,
-    /// Whether `clusterip renumber begin` would begin.
-    ready: bool,
-}
-
-pub fn document(check: &Check) -> serde_json::Result<String> {
-    let Check { change, version, installer, services, findings, steps, new_addresses: _ } = check;
-    let summary = Summary {
-        seamless: count(services, Way::Seamless),
-        plain: count(services, Way::Plain),
-        switch: count(services, Way::Switch),
-        stay: count(services, Way::Stays),
-        ready: check.blocks(Before::Begin).next().is_none(),
-    };
-    super::json(&Document { change, version, installer: installer.as_str(), services, findings, steps, summary })
-}
 
 /// The printer strips colours.
 pub fn table(check: &Check, layout: Layout) -> String {
-    let Check { change, version, installer, services, findings, steps, new_addresses: _ } = check;
-    let changes = change.0.iter().map(|pair| format!("{} becomes {}", pair.from, pair.to));
-    let title =
-        format!("{}; Kubernetes {}, installer: {}", joined(changes, ", "), harmless(version), installer.as_str());
+    let Check { change, version, installer, services, findings, steps, .. } = check;
+    let title = format!("{}; Kubernetes {}, installer: {installer}", changes(change), harmless(version));
     let rows = services.iter().map(|row| {
         let style = match row.way {
             Way::Seamless | Way::Switch => style::GOOD,
@@ -62,14 +26,14 @@ pub fn table(check: &Check, layout: Layout) -> String {
             seconds => format!("{} (up to {seconds} s)", harmless(&row.why)),
         };
         let (namespace, name) = (harmless(&row.namespace), harmless(&row.name));
-        vec![namespace, name, joined(&row.addresses, ","), paint(style, row.way.as_str()), why]
+        vec![namespace, name, joined(&row.addresses, ","), paint(style, &word(row.way)), why]
     });
     let services = columns::table(&["NAMESPACE", "SERVICE", "ADDRESS", "METHOD", "WHAT HAPPENS"], rows, layout);
     let lines = findings.iter().map(|finding| {
         let style = if finding.before == Before::Begin { style::ERROR } else { style::WARNING };
         let Finding { before, kind, object, message, remedy } = finding;
         let text = harmless(&format!("{message}: {remedy}"));
-        vec![paint(style, before.as_str()), (*kind).to_owned(), harmless(object), text]
+        vec![paint(style, &word(before)), (*kind).to_owned(), harmless(object), text]
     });
     let lines = columns::table(&["BEFORE", "KIND", "OBJECT", "WHAT TO DO"], lines, layout);
     let steps =
@@ -99,7 +63,6 @@ pub fn pools(pools: &[Value]) -> anyhow::Result<String> {
 /// The printer strips colours.
 pub fn status_table(status: Option<&Status>) -> String {
     let Some(status) = status else { return "no renumbering is recorded\n".to_owned() };
-    let changes = status.change.0.iter().map(|pair| format!("{} becomes {}", pair.from, pair.to));
     let swaps = status.swaps.iter().map(|swap| {
         let endpoints = if swap.endpoints_equal { "the same endpoints" } else { "other endpoints" };
         vec![swap.service.clone(), joined(&swap.addresses, ","), swap.alias.clone(), endpoints.to_owned()]
@@ -110,29 +73,31 @@ pub fn status_table(status: Option<&Status>) -> String {
         if items.is_empty() { Vec::new() } else { std::iter::once(title.to_owned()).chain(lines).collect() }
     };
     columns::sections([
-        vec![joined(changes, ", "), format!("phase: {}", status.phase.as_str()), format!("next: {}", status.next)],
+        vec![changes(&status.change), format!("phase: {}", status.phase.as_str()), format!("next: {}", status.next)],
         if status.swaps.is_empty() { Vec::new() } else { swaps },
         list("Services with an address of the old range:", &status.left_old),
         list("Pods and kubelets that know old addresses:", &status.users_of_old),
     ])
 }
 
-pub fn status_document(status: Option<&Status>) -> serde_json::Result<String> {
-    super::json(&status)
+/// A variant, as JSON names it.
+fn word(variant: impl Serialize) -> String {
+    json!(variant).as_str().unwrap_or_default().to_owned()
+}
+
+fn changes(change: &Change) -> String {
+    joined(change.0.iter().map(|pair| format!("{} becomes {}", pair.from, pair.to)), ", ")
 }
 
 fn summary(check: &Check) -> String {
-    let of = |way| count(&check.services, way);
+    let Summary { seamless, plain, switch, stay, ready } = check.summary;
     let moves = format!(
-        "{}: {} seamless, {} plain, {} by the switch, {} to change by hand",
-        several(check.services.len(), "Service"),
-        of(Way::Seamless),
-        of(Way::Plain),
-        of(Way::Switch),
-        of(Way::Stays)
+        "{}: {seamless} seamless, {plain} plain, {switch} by the switch, {stay} to change by hand",
+        several(check.services.len(), "Service")
     );
-    match check.blocks(Before::Begin).count() {
-        0 => moves,
-        count => format!("{moves}; {} before clusterip renumber begin", several(count, "problem")),
+    if ready {
+        return moves;
     }
+    let problems = check.findings.iter().filter(|finding| finding.before == Before::Begin).count();
+    format!("{moves}; {} before clusterip renumber begin", several(problems, "problem"))
 }

@@ -9,5 +9,4 @@ mod span;
 
 pub use blocks::{AddressSet, Blocks, Occupancy, overlap, static_band_len};
 pub use candidates::{Band, Candidates, Order, Range, Walk, WithheldSpan, Withholding};
-pub(crate) use span::number;
-pub use span::{Family, Span, parse_address};
+pub use span::{Family, Span, number, parse_address};

@@ -64,7 +64,7 @@ impl fmt::Display for Family {
 }
 
 /// The address as a number, the inverse of `Family::address`.
-pub(crate) fn number(address: IpAddr) -> u128 {
+pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),
         IpAddr::V6(v6) => v6.to_bits(),

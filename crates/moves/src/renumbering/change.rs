@@ -1,8 +1,9 @@
 //! Which range replaces which, and what becomes of the addresses in texts: an address keeps its distance from the first
 //! one of its range.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
+use clusterip_core::address::{Family, number, overlap};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,6 +13,12 @@ use serde_json::Value;
 pub struct Pair {
     pub from: IpNet,
     pub to: IpNet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    Forward,
+    Back,
 }
 
 /// The ranges that change, the primary one first. A range of the cluster that stays is not among them.
@@ -48,7 +55,15 @@ impl Change {
         Ok(Self(pairs))
     }
 
-    pub fn inverse(&self) -> Self {
+    /// The change, or its inverse.
+    pub fn directed(&self, direction: Direction) -> Self {
+        match direction {
+            Direction::Forward => self.clone(),
+            Direction::Back => self.inverse(),
+        }
+    }
+
+    fn inverse(&self) -> Self {
         Self(self.0.iter().map(|Pair { from, to }| Pair { from: *to, to: *from }).collect())
     }
 
@@ -136,26 +151,9 @@ impl Change {
     }
 }
 
-pub fn overlap(one: IpNet, other: IpNet) -> bool {
-    one.contains(&other.network()) || other.contains(&one.network())
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u32::from(address).into(),
-        IpAddr::V6(address) => address.into(),
-    }
-}
-
 /// The address that is so much later. At the end of the address space it begins again, outside of every range.
 fn after(address: IpAddr, distance: u128) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => {
-            let number = number(address).wrapping_add(distance);
-            Ipv4Addr::from(u32::try_from(number).unwrap_or_default()).into()
-        }
-        IpAddr::V6(_) => Ipv6Addr::from(number(address).wrapping_add(distance)).into(),
-    }
+    Family::of(address).address(number(address).wrapping_add(distance))
 }
 
 #[cfg(test)]

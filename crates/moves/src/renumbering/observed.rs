@@ -14,9 +14,9 @@ pub struct Observed {
     pub old_flags: Vec<String>,
     /// The API servers whose certificates do not name the new address of `default/kubernetes`.
     pub old_certificates: Vec<String>,
-    /// How many pools have addresses of the old and of the new ranges.
-    pub pools_with_old: usize,
-    pub pools_with_new: usize,
+    /// Whether a pool has addresses of the old, and of the new ranges.
+    pub has_old_pools: bool,
+    pub has_new_pools: bool,
     /// In the order of the record.
     pub swaps: Vec<SwapState>,
     pub has_trigger: bool,

@@ -52,6 +52,18 @@ impl Phase {
             Self::RollingBack => "rolling back",
         }
     }
+
+    /// What is done next.
+    pub fn next(self) -> &'static str {
+        match self {
+            Self::Moving => "clusterip renumber begin",
+            Self::Moved => "restart the API servers with the new range, then clusterip renumber switch",
+            Self::Switching => "clusterip renumber switch",
+            Self::Switched => "restart kubelets and Pods, then clusterip renumber finish",
+            Self::Finishing => "clusterip renumber finish",
+            Self::RollingBack => "clusterip renumber rollback",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 
+use super::change::Direction;
 use super::observed::{Held, Observed, ServiceRange, SwapState};
 use super::record::{DEFAULT_RANGES, NEW_RANGES, OLD_RANGES, Phase, Record};
 
@@ -15,12 +16,6 @@ pub enum Goal {
         force: bool,
     },
     Rollback,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    Forward,
-    Back,
 }
 
 /// A request of a step. Carrying it out twice is the same as once.
@@ -62,9 +57,7 @@ pub fn next(goal: Goal, record: &Record, observed: &Observed) -> Step {
         (Goal::Begin, Phase::Moving | Phase::Moved) => begin(record, observed),
         (Goal::Switch, Phase::Moved) => may_switch(record, observed),
         (Goal::Switch, Phase::Switching) => switch(record, observed),
-        (Goal::Switch, Phase::Switched) => {
-            Step::Done("the switch is done: restart kubelets and Pods, then run clusterip renumber finish".to_owned())
-        }
+        (Goal::Switch, Phase::Switched) => Step::Done(format!("the switch is done; next: {}", record.phase.next())),
         (Goal::Finish { force }, Phase::Switched) => may_finish(observed, force),
         (Goal::Finish { .. }, Phase::Finishing) => finish(record, observed),
         (Goal::Rollback, Phase::Moving | Phase::Moved) => {
@@ -76,17 +69,11 @@ pub fn next(goal: Goal, record: &Record, observed: &Observed) -> Step {
 }
 
 fn refusal(goal: Goal, phase: Phase) -> String {
-    let next = match phase {
-        Phase::Moving => "clusterip renumber begin continues",
-        Phase::Moved => "clusterip renumber switch is next",
-        Phase::Switching => "clusterip renumber switch continues",
-        Phase::Switched => "clusterip renumber finish is next",
-        Phase::Finishing => "clusterip renumber finish continues",
-        Phase::RollingBack => "clusterip renumber rollback continues",
-    };
     match goal {
-        Goal::Rollback => format!("the API servers run with the new range, so there is no way back: {next}"),
-        _ => format!("the renumbering is in the phase {}: {next}", phase.as_str()),
+        Goal::Rollback => {
+            format!("the API servers run with the new range, so there is no way back; next: {}", phase.next())
+        }
+        _ => format!("the renumbering is in the phase {}; next: {}", phase.as_str(), phase.next()),
     }
 }
 
@@ -114,7 +101,7 @@ fn begin(record: &Record, observed: &Observed) -> Step {
     if let Some(step) = covered(record, observed) {
         return step;
     }
-    if observed.pools_with_old > 0 {
+    if observed.has_old_pools {
         return Step::SetPools(Direction::Forward);
     }
     if !observed.has_moved {
@@ -127,7 +114,7 @@ fn begin(record: &Record, observed: &Observed) -> Step {
         true => "the Services have moved".to_owned(),
         false => format!("the other Services have moved, and these stay: {}", observed.left_old.join(", ")),
     };
-    Step::Done(format!("{moved}: restart the API servers with the new range, then run clusterip renumber switch"))
+    Step::Done(format!("{moved}; next: {}", record.phase.next()))
 }
 
 /// The step until it is certain that all API servers run with a flag of these ranges; `None` if it is certain.
@@ -273,7 +260,7 @@ fn roll_back(record: &Record, observed: &Observed) -> Step {
     if let Some(step) = confirmed(&record.ranges, record, observed) {
         return step;
     }
-    if observed.pools_with_new > 0 {
+    if observed.has_new_pools {
         return Step::SetPools(Direction::Back);
     }
     if !observed.has_moved {

@@ -104,7 +104,9 @@ impl Run<'_> {
         if let (true, Some(named)) = (wanted.is_empty(), named) {
             bail!("there is no Service {named}");
         }
-        if let Some(unknown) = command.called_by_control_plane.iter().find(|id| stores.stored_service(id).is_none()) {
+        if let Some(unknown) =
+            command.options.called_by_control_plane.iter().find(|id| stores.stored_service(id).is_none())
+        {
             bail!("there is no Service {unknown}: check --called-by-control-plane");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
@@ -238,7 +240,7 @@ impl Run<'_> {
             }
         });
         let moves = futures::stream::iter(moves).take_until(interrupt.clone());
-        let all = pin!(moves.buffer_unordered(usize::from(self.command.at_once)).collect::<Vec<_>>());
+        let all = pin!(moves.buffer_unordered(usize::from(self.command.options.at_once)).collect::<Vec<_>>());
         let ended = match future::select(all, interrupt).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), rest)) => {
@@ -347,7 +349,7 @@ impl Run<'_> {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
             uid: uid.to_owned(),
-            control_plane: self.command.called_by_control_plane.contains(id),
+            control_plane: self.command.options.called_by_control_plane.contains(id),
             seamless: self.seamless.clone(),
         }
     }

@@ -1,0 +1,56 @@
+//! Reads the objects of any kind.
+
+use clusterip_cluster::api_error::{failed, if_found};
+use clusterip_cluster::kinds;
+use clusterip_cluster::list_pages::visit_pages;
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams};
+use serde_json::{Value, json};
+
+/// The API version and the name of a kind whose plural is regular.
+pub type Kind = (&'static str, &'static str);
+
+pub const EVENT: Kind = ("v1", "Event");
+pub const NODE: Kind = ("v1", "Node");
+pub const POD: Kind = ("v1", "Pod");
+pub const POOL: Kind = ("clusterip-policy.io/v1alpha1", "ServicePool");
+pub const RANGES: Kind = ("networking.k8s.io/v1", "ServiceCIDR");
+pub const SERVICE: Kind = ("v1", "Service");
+pub const SLICE: Kind = ("discovery.k8s.io/v1", "EndpointSlice");
+
+/// The objects of a kind, in one namespace or in all.
+pub fn api(client: &Client, (api_version, kind): Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = kinds::regular(&(api_version.to_owned(), kind.to_owned()));
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+pub async fn get(client: &Client, kind: Kind, namespace: Option<&str>, name: &str) -> anyhow::Result<Option<Value>> {
+    let found = api(client, kind, namespace).get_opt(name).await;
+    let found = found.map_err(|error| failed(format!("{} {name} can't be read", kind.1), &error))?;
+    Ok(found.map(|found| json!(found)))
+}
+
+/// Calls `visit` with all objects of a kind that `selected` selects; with none if the cluster does not have the kind.
+pub async fn each(
+    client: &Client,
+    kind: Kind,
+    namespace: Option<&str>,
+    selected: ListParams,
+    mut visit: impl FnMut(Value),
+) -> anyhow::Result<()> {
+    let api = &api(client, kind, namespace);
+    let list = |page: ListParams| async move { api.list(&page).await };
+    let visited = visit_pages(selected, list, |object: DynamicObject| visit(json!(object))).await;
+    if_found(visited).map_err(|error| failed(format!("{} objects can't be listed", kind.1), &error))
+}
+
+/// The EndpointSlices of a Service.
+pub async fn slices(client: &Client, namespace: &str, service: &str) -> anyhow::Result<Vec<Value>> {
+    let mut slices = Vec::new();
+    let selected = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+    each(client, SLICE, Some(namespace), selected, |slice| slices.push(slice)).await?;
+    Ok(slices)
+}
