@@ -164,6 +164,8 @@ pub struct Duties {
     pub moves: bool,
     /// Whether it only shows which Services it would move.
     pub previews_moves: bool,
+    /// Whether it asks the server for moves.
+    pub requests_moves: bool,
     /// Whether it also moves Services of type `LoadBalancer`, and restores their status.
     pub load_balancers: bool,
     pub seamless: bool,
@@ -195,7 +197,9 @@ pub struct Registration {
 pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     let is_server = !duties.agent;
     let (moves, external) = (is_server && duties.moves, is_server && duties.external);
-    let (finds_moves, seamless) = (is_server && (duties.moves || duties.previews_moves), moves && duties.seamless);
+    let requests_moves = is_server && duties.requests_moves;
+    let finds_moves = is_server && (duties.moves || duties.previews_moves || duties.requests_moves);
+    let seamless = moves && duties.seamless;
     let mut watched: Vec<ApiResource> = match duties.agent {
         true => kinds::of_agent(duties.pools).map(|kind| kinds::regular(&kind)).collect(),
         false => kinds::always().map(|kind| kinds::regular(&kind)).chain(workloads.iter().cloned()).collect(),
@@ -232,6 +236,8 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         (seamless, core, "resourcequotas", None, None, &["list"]),
         (moves && duties.load_balancers, core, "services/status", None, None, &["update"]),
         (finds_moves && !moves, "apps", "controllerrevisions", own, None, &["get"]),
+        (requests_moves, leases, "leases", own, Some(LEASE), &["get"]),
+        (requests_moves, "apps", "controllerrevisions", own, None, &["list", "create", "delete"]),
         // The Nodes are watched anyway. One is read again after a write that got no answer.
         (is_server && duties.nodes, core, "nodes", None, None, &["get", "patch"]),
         // The record of a Service's addresses, the status that shows them, and the Leases that tell which node holds them.

@@ -65,6 +65,9 @@ namespace is exempt.
 {{- if and (include "clusterip.external" .) (eq (include "clusterip.agent.namespace" .) .Release.Namespace) -}}
 {{- fail (printf "agent.namespace: the agents need a namespace of their own, not that of the release, %s" .Release.Namespace) -}}
 {{- end -}}
+{{- if and .Values.renumbering.enabled (not .Values.moves.seamless) -}}
+{{- fail "renumbering.enabled: the server moves the Services seamlessly, so moves.seamless must be true" -}}
+{{- end -}}
 {{- if and .Values.kubewarden.policy .Values.webhook.enabled -}}
 {{- fail "kubewarden.policy: beside Kubewarden, webhook.enabled must be false" -}}
 {{- end -}}

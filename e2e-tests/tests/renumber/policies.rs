@@ -7,25 +7,31 @@ use serde_json::{Value, json};
 use crate::support::control_plane::{ControlPlane, Options, request};
 use crate::support::eventually::eventually;
 
-const NAMESPACE: &str = "clusterip-policy";
-const ACCOUNT: &str = "clusterip-renumbering";
+pub const NAMESPACE: &str = "clusterip-policy";
+pub const ACCOUNT: &str = "clusterip-renumbering";
 
 async fn deployed() -> ControlPlane {
     let options = Options { service_ranges: vec!["10.96.0.0/24".to_owned()], ..Options::default() };
     let plane = ControlPlane::start(options);
+    install(&plane).await;
+    plane
+}
+
+/// Installs the definitions of pools, and `deploy/renumbering` without its Deployment.
+pub async fn install(plane: &ControlPlane) {
     plane.install_pools().await;
     plane.namespace(NAMESPACE).await;
     for file in ["account.yaml", "account-writes.yaml", "old-addresses.yaml"] {
         let file = format!("{}/../deploy/renumbering/{file}", env!("CARGO_MANIFEST_DIR"));
         plane.apply(&std::fs::read_to_string(file).unwrap()).await;
     }
-    plane
 }
 
-/// `allowed`, or the name of the policy that refuses the request, or another error.
-async fn tried(client: &Client, method: Method, path: &str, body: Value) -> String {
+/// `allowed`, the name of the policy that refuses the request, `no permission`, or another error.
+pub async fn tried(client: &Client, method: Method, path: &str, body: Value) -> String {
     match client.request::<Value>(request(method, path, &body)).await {
         Ok(_) => "allowed".to_owned(),
+        Err(kube::Error::Api(status)) if status.message.contains(" cannot ") => "no permission".to_owned(),
         Err(kube::Error::Api(status)) => {
             let policy = status.message.split_once("ValidatingAdmissionPolicy '").map(|(_, rest)| rest);
             policy.and_then(|rest| rest.split('.').next()).map_or(status.message.clone(), str::to_owned)
@@ -176,6 +182,7 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
     let (core, apps) = ("/api/v1", "/apis/apps/v1");
     let (discovery, network) = ("/apis/discovery.k8s.io/v1", "/apis/networking.k8s.io/v1");
     const REFUSED: &str = "renumbering-account";
+    const NO_PERMISSION: &str = "no permission";
     let other = || service("web", json!({}), json!({}));
     eventually("the policy to be in force", async || {
         (tried(&client, Method::POST, &post(core, "default", "services"), other()).await == REFUSED).then_some(())
@@ -245,6 +252,35 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             pools.clone(),
             json!({"spec": {"cidrs": ["10.100.0.0/28"]}}),
             "allowed",
+        ),
+        // The server moves the Services of users, and holds the Lease.
+        (
+            "a Service of a user",
+            Method::PATCH,
+            "/api/v1/namespaces/default/services/kubernetes?dryRun=All".to_owned(),
+            json!({"metadata": {"annotations": {"a": "b"}}}),
+            NO_PERMISSION,
+        ),
+        (
+            "a temporary Service of a move",
+            Method::POST,
+            post(core, NAMESPACE, "services"),
+            service("clusterip-old-0123456789", json!({"clusterip-policy/temporary": "old"}), json!({})),
+            REFUSED,
+        ),
+        (
+            "a Service in another namespace",
+            Method::POST,
+            post(core, "kube-public", "services"),
+            service("web", json!({}), json!({})),
+            NO_PERMISSION,
+        ),
+        (
+            "the Lease of the server",
+            Method::POST,
+            post("/apis/coordination.k8s.io/v1", NAMESPACE, "leases"),
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "clusterip-leader"}}),
+            NO_PERMISSION,
         ),
         ("its fence", Method::PATCH, pools.clone(), json!({"spec": {"fence": "Allow"}}), REFUSED),
         ("whom it admits", Method::PATCH, pools, json!({"spec": {"match": {"namespaces": ["mine"]}}}), REFUSED),

@@ -76,6 +76,14 @@ fn pairs() -> Vec<Pair> {
             )
         },
         Pair {
+            components: vec!["deploy/seamless", "deploy/renumbering"],
+            ..Pair::new(
+                "during a renumbering",
+                &["deploy/api", "deploy/fence", "deploy/reservations", "deploy/webhook"],
+                json!({ "moves": { "seamless": true }, "renumbering": on }),
+            )
+        },
+        Pair {
             components: vec!["deploy/load-balancers", "deploy/seamless"],
             ..Pair::new(
                 "with all moves",
@@ -97,6 +105,7 @@ fn chart_renders_the_same_as_the_kustomizations() {
             .replace("namespace('clusterip-policy')", "namespace('addresses')")
             .replace("request.namespace == 'clusterip-policy'", "request.namespace == 'addresses'")
             .replace("clusterip.clusterip-policy.svc", "clusterip.addresses.svc")
+            .replace(r#""--server-namespace","clusterip-policy""#, r#""--server-namespace","addresses""#)
             .replace(r#"["kube-system","clusterip-policy"]"#, r#"["kube-system","addresses"]"#)
     };
     for Pair { name, folders, components, values } in pairs() {

@@ -45,7 +45,10 @@ fn policies_and_the_network_policy_can_be_left_out() {
     let seamless = json!({ "seamless": true });
     let with_seamless_moves = kinds(&json!({ "pools": pools, "moves": seamless }));
     assert_eq!(policies(&with_seamless_moves), 11, "{with_seamless_moves:?}");
-    let none = json!({ "pools": pools, "policies": off, "networkPolicy": off, "fence": off, "reservations": off, "moves": seamless });
+    let on = json!({ "enabled": true });
+    let during_a_renumbering = kinds(&json!({ "pools": pools, "moves": seamless, "renumbering": on }));
+    assert_eq!(policies(&during_a_renumbering), 13, "{during_a_renumbering:?}");
+    let none = json!({ "pools": pools, "policies": off, "networkPolicy": off, "fence": off, "reservations": off, "moves": seamless, "renumbering": on });
     assert_eq!(kinds(&none), Vec::<String>::new());
 }
 

@@ -49,6 +49,16 @@ fn values_reach_the_right_fields() {
     assert_fields("Pod of the agents", &agent["spec"], &pod);
     assert_eq!(agent["metadata"]["annotations"], json!({ "example.com/team": "edge" }));
 
+    let keep = &objects["Deployment clusterip-policy/clusterip-renumbering"]["spec"]["template"];
+    let container = json!({
+        "image": "registry.example.com/clusterip:v9",
+        "args": ["renumber", "keep", "--server-namespace", "clusterip-policy"],
+        "resources": { "requests": { "cpu": "10m", "memory": "32Mi" }, "limits": { "memory": "128Mi" } },
+    });
+    assert_fields("container of the renumbering", &keep["spec"]["containers"][0], &container);
+    let tolerations = json!({ "tolerations": [{ "operator": "Exists" }], "priorityClassName": null });
+    assert_fields("Pod of the renumbering", &keep["spec"], &tolerations);
+
     let webhooks = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"];
     assert_fields("webhook", &webhooks[0], &json!({ "failurePolicy": "Fail", "timeoutSeconds": 9 }));
     assert_eq!(webhooks[1]["name"], "external.clusterip-policy.io");
@@ -100,6 +110,11 @@ fn invalid_values_are_refused() {
         case("an unknown failure policy", json!({ "webhook": { "failurePolicy": "Retry" } }), "/webhook/failurePolicy"),
         case("unknown claims", json!({ "claims": "etcd" }), "/claims"),
         case("no replica", json!({ "replicas": 0 }), "/replicas"),
+        case(
+            "a renumbering without seamless moves",
+            json!({ "renumbering": { "enabled": true } }),
+            "moves.seamless must be true",
+        ),
         case(
             "agents in the namespace of the server",
             json!({

@@ -53,7 +53,19 @@ in a Role of namespace own:
 - {apiGroups: [""], resources: ["secrets"], verbs: ["create"]}
 - {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update", "delete"]}
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["delete"]}"#;
-    for (duties, expected) in [(&previews, of_previews), (&registered, of_registered), (&registers, of_registers)] {
+    let requests = Duties { requests_moves: true, seamless: true, ..own() };
+    // No Service and no Lease: the server writes these.
+    let of_requests = format!(
+        "{}\n{}",
+        of_previews.replace(r#"verbs: ["get"]}"#, r#"verbs: ["get", "list", "create", "delete"]}"#),
+        r#"- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get"]}"#
+    );
+    for (duties, expected) in [
+        (&previews, of_previews),
+        (&requests, of_requests.as_str()),
+        (&registered, of_registered),
+        (&registers, of_registers),
+    ] {
         let all = rules(&[], duties);
         let (_, more) =
             all.split_once("servicecidrs\"], verbs: [\"list\", \"watch\"]}\n").expect("the last that all need");

@@ -228,10 +228,11 @@ impl MoveArguments {
     async fn run_in(&self, client: Client, reads: &mut Reads) -> anyhow::Result<Run<'_>> {
         let given = self.server_namespace.as_deref();
         arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
-        reads.duties = Some(self.duties(given.unwrap_or(client.default_namespace())));
+        reads.duties = Some(self.duties(given.unwrap_or(client.default_namespace()), false));
         reads.more = LeadingServer::needs(given);
         let deployed = LeadingServer::find(&client, given, self.settings.is_none() || !self.dry_run).await?;
-        reads.duties = Some(self.duties(&deployed.namespace));
+        let duties = self.duties(&deployed.namespace, deployed.leader.is_some());
+        reads.duties = Some(duties.clone());
         if !self.dry_run && deployed.leader.is_none() {
             deployed.no_leader_elsewhere(&client).await?;
         }
@@ -247,7 +248,7 @@ impl MoveArguments {
         stores.ask_for_service_cidrs().await?;
         let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
         let settings = follower.subscribe();
-        permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&deployed.namespace)).await?;
+        permissions::check(&client, &settings.borrow().settings.clone(), &duties).await?;
         let follower = follower.watching(&stores);
         stores.completed().await;
         stores.control_plane_services().wait_until_listed().await;
@@ -268,11 +269,13 @@ impl MoveArguments {
         Ok(run)
     }
 
-    fn duties(&self, namespace: &str) -> Duties {
+    /// If a server leads, the server carries the moves out.
+    fn duties(&self, namespace: &str, by_server: bool) -> Duties {
         Duties {
             namespace: namespace.to_owned(),
-            moves: !self.dry_run,
+            moves: !self.dry_run && !by_server,
             previews_moves: self.dry_run,
+            requests_moves: !self.dry_run && by_server,
             load_balancers: self.options.load_balancers,
             seamless: self.seamless && !self.dry_run,
             ..Duties::default()
