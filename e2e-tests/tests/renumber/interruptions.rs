@@ -1,27 +1,64 @@
-//! The command ends after each of its writes, and the next one continues.
+//! The commands end, or are killed, at each of their writes, and the next ones continue. `CHAOS` lets each write meet each
+//! kind of end.
 
-use super::support::{NEW, addresses, cluster_without_services, ranges};
-use crate::support::command::clusterip;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::support::{NEW, addresses, cluster, cluster_without_services, delete_pod, ranges};
 use crate::support::control_plane::ControlPlane;
-use crate::support::fault_proxy::{Fault, Proxy, Seen};
+use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
+use crate::support::program;
 
 /// More than the writes of a whole renumbering.
-const MOST_RUNS: usize = 60;
+const MOST_RUNS: usize = 90;
+
+/// How a command ends at a write.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Its connections are cut before the write.
+    Cut,
+    /// It is killed before the write.
+    KilledBefore,
+    /// It is killed after the write.
+    KilledAfter,
+    /// It is killed, and the API server carries the write out when the next command has begun.
+    Late,
+}
+
+const ENDS: [End; 4] = [End::Cut, End::KilledBefore, End::KilledAfter, End::Late];
 
 /// Runs a command again and again until it succeeds. Each run ends after one or two writes: with one, a swap would
 /// never come further than its trigger. Returns the number of runs.
-async fn few_writes_at_a_time(plane: &ControlPlane, arguments: &[&str]) -> usize {
+async fn few_writes_at_a_time(plane: &ControlPlane, ends: &[End], arguments: &[&str]) -> usize {
+    let mut late: Option<(Gate, Proxy)> = None;
     for run in 1..=MOST_RUNS {
+        let end = ends[run % ends.len()];
         let proxy = Proxy::start(plane).await;
         let kubeconfig = plane.write_kubeconfig("interrupted.kubeconfig", proxy.url(), plane.admin_token());
+        let fault = match end {
+            End::Cut => Fault::CutBefore,
+            End::KilledAfter => Fault::PauseAfter,
+            End::KilledBefore | End::Late => Fault::PauseBefore,
+        };
         // A question about permissions writes nothing.
         let is_write = |seen: &Seen| seen.is_write() && !seen.path.contains("/selfsubject");
-        proxy.on_nth(1 + run % 2, MOST_RUNS, is_write, Fault::CutBefore);
-        let ended = clusterip(plane.folder(), &kubeconfig, &[&["renumber"], arguments].concat()).await;
-        if ended.status == 0 {
-            return run;
+        let gate = proxy.on_nth(1 + run % 2, MOST_RUNS, is_write, fault);
+        let mut command = Command::new(program());
+        command.arg("renumber").args(arguments).arg("--kubeconfig").arg(&kubeconfig).current_dir(plane.folder());
+        // The next command waits for so long for the requests of this one.
+        command.args(["--request-timeout", "3s"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        if let Some((gate, _)) = late.take() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            gate.release();
+            gate.carried_out().await;
         }
-        assert_eq!(ended.status, 2, "{}{}", ended.stdout, ended.stderr);
+        match ended(child, &gate, !matches!(end, End::Cut)).await {
+            Some(0) => return run,
+            Some(status) => assert_eq!(status, 2, "{arguments:?}, run {run}, {end:?}"),
+            None if matches!(end, End::Late) => late = Some((gate, proxy)),
+            None => gate.discard(),
+        }
         // Whatever the last run left: an old address is held by its Service, by its alias, or is free for both.
         let held = addresses(plane).await;
         for address in ["10.96.0.1", "10.96.0.10"] {
@@ -32,18 +69,33 @@ async fn few_writes_at_a_time(plane: &ControlPlane, arguments: &[&str]) -> usize
     panic!("{arguments:?} does not end");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn command_that_ends_after_each_write_reaches_the_end() {
-    let plane = cluster_without_services().await;
+/// The exit status of a command; `None` if it was killed when a write had arrived.
+async fn ended(mut child: Child, gate: &Gate, kills: bool) -> Option<i32> {
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status.code().unwrap());
+        }
+        if kills && gate.count() > 0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn whole(plane: &ControlPlane, ends: &[End]) {
     let begin = ["begin", "--to", NEW, "--yes", "--grace-period", "1"];
     // The record, two ServiceCIDRs and the next phase.
-    assert!(few_writes_at_a_time(&plane, &begin).await > 2);
+    assert!(few_writes_at_a_time(plane, ends, &begin).await > 2);
     plane.stop_api_server();
     plane.start_api_server_with(NEW);
-    assert!(few_writes_at_a_time(&plane, &["switch", "--grace-period", "1"]).await > 5);
-    let switched = addresses(&plane).await;
+    assert!(few_writes_at_a_time(plane, ends, &["switch", "--grace-period", "1"]).await > 5);
+    let swapped = |addresses: Vec<String>| -> Vec<String> {
+        addresses.into_iter().filter(|service| !service.starts_with("shop/")).collect()
+    };
     assert_eq!(
-        switched,
+        swapped(addresses(plane).await),
         [
             "default/clusterip-alias-kubernetes 10.96.0.1",
             "default/kubernetes 10.100.0.1",
@@ -51,7 +103,40 @@ async fn command_that_ends_after_each_write_reaches_the_end() {
             "kube-system/kube-dns 10.100.0.10",
         ]
     );
-    assert!(few_writes_at_a_time(&plane, &["finish", "--kubelets-changed", "--force"]).await > 3);
-    assert_eq!(addresses(&plane).await, ["default/kubernetes 10.100.0.1", "kube-system/kube-dns 10.100.0.10"]);
-    assert_eq!(ranges(&plane).await, [r#"kubernetes ["10.100.0.0/24"]"#]);
+    delete_pod(plane, "coredns-a").await;
+    assert!(few_writes_at_a_time(plane, ends, &["finish", "--kubelets-changed"]).await > 3);
+    assert_eq!(swapped(addresses(plane).await), ["default/kubernetes 10.100.0.1", "kube-system/kube-dns 10.100.0.10"]);
+    assert_eq!(ranges(plane).await, [r#"kubernetes ["10.100.0.0/24"]"#]);
+}
+
+/// With Services, which a killed command leaves in the middle of their moves.
+async fn forward(end: End) {
+    let plane = cluster().await;
+    whole(&plane, &[end]).await;
+    let moved = addresses(&plane).await;
+    assert!(moved.iter().all(|service| service.contains(" 10.100.0.")), "{end:?}: {moved:?}");
+}
+
+async fn forward_and_back(end: End) {
+    let plane = cluster().await;
+    let before = addresses(&plane).await;
+    let begin = ["begin", "--to", NEW, "--yes", "--grace-period", "1"];
+    few_writes_at_a_time(&plane, &[end], &begin).await;
+    few_writes_at_a_time(&plane, &[end], &["rollback", "--grace-period", "1"]).await;
+    let after = addresses(&plane).await;
+    assert_eq!(after.len(), before.len(), "{end:?}: {after:?}");
+    assert!(after.iter().all(|service| service.contains(" 10.96.0.")), "{end:?}: {after:?}");
+    assert_eq!(ranges(&plane).await, [r#"kubernetes ["10.96.0.0/24"]"#], "{end:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn command_that_ends_at_each_write_reaches_the_end() {
+    if std::env::var_os("CHAOS").is_none() {
+        return whole(&cluster_without_services().await, &ENDS).await;
+    }
+    for end in ENDS {
+        forward(end).await;
+        forward_and_back(end).await;
+        println!("a renumbering and a rollback whose commands end at each write, {end:?}: ok");
+    }
 }

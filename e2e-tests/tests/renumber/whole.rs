@@ -164,14 +164,44 @@ async fn services_of_tenants_neither_hold_up_the_phases_nor_take_the_new_address
 
     let switched = renumber(&plane, &["switch", "--grace-period", "1"]).await;
     assert_eq!(switched.status, 0, "{}{}", switched.stdout, switched.stderr);
-    let in_use = renumber(&plane, &["finish", "--kubelets-changed"]).await;
-    let expected = "Service shop/large has an address of the old range";
-    assert_eq!((in_use.status, in_use.stderr.contains(expected)), (1, true), "{}{}", in_use.stdout, in_use.stderr);
-    let finished = renumber(&plane, &["finish", "--kubelets-changed", "--force"]).await;
-    assert_eq!(finished.status, 0, "{}{}", finished.stdout, finished.stderr);
+    delete_pod(&plane, "coredns-a").await;
+    let finished = renumber(&plane, &["finish", "--kubelets-changed"]).await.ok();
+    let expected = "the Service range is 10.100.0.0/24; these Services keep their addresses, and ServiceCIDR \
+                    clusterip-old stays until they have others: Service shop/large\n";
+    assert!(finished.ends_with(expected), "{finished}");
     let left = addresses(&plane).await;
     assert!(left.contains(&"shop/large 10.96.0.101".to_owned()), "{left:?}");
     assert_eq!(without_shop(left), ["default/kubernetes 10.100.0.1", "kube-system/kube-dns 10.100.0.10"]);
+}
+
+/// A Service of a tenant gets an address of the new range, and then can't move back.
+#[tokio::test(flavor = "multi_thread")]
+async fn service_that_can_not_move_back_does_not_hold_up_a_rollback_and_answers() {
+    let plane = cluster().await;
+    begin(&plane).await.ok();
+    let shop = Place { client: plane.client(), namespace: "shop".to_owned() };
+    shop.service_named("stays", json!({}), json!({"clusterIP": "10.100.0.77"})).await;
+    let back = renumber(&plane, &["rollback", "--grace-period", "1"]).await.ok();
+    let expected = "the renumbering is rolled back; these Services keep their addresses, and ServiceCIDR \
+                    clusterip-new stays until they have others: Service shop/stays\n";
+    assert!(back.ends_with(expected), "{back}");
+    let (stays, others): (Vec<_>, Vec<_>) =
+        addresses(&plane).await.into_iter().partition(|service| service.starts_with("shop/stays "));
+    assert_eq!(stays, ["shop/stays 10.100.0.77"]);
+    assert!(others.iter().all(|service| service.contains(" 10.96.0.")), "{others:?}");
+    // The Service can be changed, and new ones get no address of the range.
+    let patch = json!({"spec": {"ports": [{"port": 8080}]}});
+    send(&plane.client(), Method::PATCH, "/api/v1/namespaces/shop/services/stays", Some(&patch)).await.unwrap();
+    shop.service_named("later", json!({}), json!({})).await;
+    assert!(addresses(&plane).await.iter().any(|service| service.starts_with("shop/later 10.96.0.")));
+    let again = renumber(&plane, &["begin", "--to", NEW, "--dry-run"]).await;
+    let expected = "ServiceCIDR clusterip-new   an earlier renumbering has left it to Services that have its addresses";
+    assert_eq!((again.status, again.stdout.contains(expected)), (1, true), "{}", again.stdout);
+    send(&plane.client(), Method::DELETE, "/api/v1/namespaces/shop/services/stays", None).await.unwrap();
+    eventually("the end of the new range", async || {
+        (ranges(&plane).await == [r#"kubernetes ["10.96.0.0/24"]"#]).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,6 +42,8 @@ use crate::text::joined;
 
 /// How often `clusterip renumber keep` looks at the endpoints.
 const KEEP_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a request may take without a limit of this command.
+const NO_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub struct RenumberArguments {
@@ -326,7 +328,9 @@ impl MovingArguments {
     async fn run_to(&self, goal: Goal, observer: Observer, store: Store, record: Record) -> anyhow::Result<ExitCode> {
         let client = observer.client.clone();
         let mover = async |record: &Record, direction| self.move_services(&client, record, direction).await;
-        let mut run = Run { store, observer, mover, report: &notice };
+        // The API server ends a request whose client is gone, and every other one after a minute.
+        let late = Some(self.common.cluster.request_timeout).filter(|limit| !limit.is_zero()).unwrap_or(NO_LIMIT);
+        let mut run = Run { store, observer, mover, report: &notice, late };
         Ok(match run.work(goal, record).await? {
             End::Done(text) => {
                 super::output(format!("{text}\n").as_bytes())?;

@@ -18,7 +18,7 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_moves::method::ready_endpoints;
 use clusterip_moves::renumbering::change::Change;
-use clusterip_moves::renumbering::record::DEFAULT_RANGES;
+use clusterip_moves::renumbering::record::{DEFAULT_RANGES, NEW_RANGES, OLD_RANGES};
 use futures::StreamExt as _;
 use http::Request;
 use ipnet::IpNet;
@@ -142,6 +142,13 @@ pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
     if let Some(why) = &given.unmapped_settings {
         let remedy = "let the server use pool objects: `clusterip settings` converts the settings";
         findings.add(Before::Begin, "settings", "server", why, remedy);
+    }
+    for name in [OLD_RANGES, NEW_RANGES] {
+        let found = objects::get(client, RANGES, None, name).await?;
+        if found.is_some_and(|found| found.pointer("/metadata/deletionTimestamp").is_some()) {
+            let message = "an earlier renumbering has left it to Services that have its addresses";
+            findings.add(Before::Begin, "range", format!("ServiceCIDR {name}"), message, "give them other addresses");
+        }
     }
     let settings = check_pools(client, &change, &mut findings).await?;
     let around = Surroundings {

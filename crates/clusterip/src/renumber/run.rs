@@ -22,7 +22,6 @@ use super::objects::{Kind, POOL, RANGES, SERVICE, SLICE, api, each, get, slices}
 use super::observe::{self, Observer, is_alias_of, is_changed, pools, swap_state};
 use super::status::note_kubelets;
 use super::store::Store;
-use crate::text::joined;
 
 /// How often the cluster is observed while it does something.
 const LOOK: Duration = Duration::from_secs(1);
@@ -45,19 +44,39 @@ pub struct Run<'r, M> {
     /// Moves the Services of a cluster. It returns whether all that were to move have moved.
     pub mover: M,
     pub report: &'r dyn Fn(&str),
+    /// For how long a request of a command that was killed may still arrive.
+    pub late: Duration,
 }
 
 impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
     /// Carries out steps until the goal is reached, or an administrator must do something.
     pub async fn work(&mut self, goal: Goal, mut record: Record) -> anyhow::Result<End> {
+        if record.is_running {
+            let seconds = self.late.as_secs();
+            (self.report)(&format!("waiting {seconds} s: requests of a command that did not end may still arrive"));
+            sleep(self.late).await;
+            record = self.store.read().await?.context("the renumbering has ended")?;
+        } else {
+            record.is_running = true;
+            self.store.write(&record).await?;
+        }
+        let end = self.carry_out(goal, &mut record).await?;
+        if self.store.is_stored() {
+            record.is_running = false;
+            self.store.write(&record).await?;
+        }
+        Ok(end)
+    }
+
+    async fn carry_out(&mut self, goal: Goal, record: &mut Record) -> anyhow::Result<End> {
         let client = self.observer.client.clone();
         let mut waited_for = String::new();
         loop {
             if goal != Goal::Switch {
-                note_kubelets(&self.observer, &mut self.store, &mut record).await?;
+                note_kubelets(&self.observer, &mut self.store, record).await?;
             }
-            let observed = self.observer.observe(goal, &record).await?;
-            match next(goal, &record, &observed) {
+            let observed = self.observer.observe(goal, record).await?;
+            match next(goal, record, &observed) {
                 Step::Done(text) => return Ok(End::Done(text)),
                 Step::Stop(text) => return Ok(End::Stopped(text)),
                 Step::Wait(what) => {
@@ -67,21 +86,18 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
                     }
                     sleep(LOOK).await;
                 }
-                Step::DeleteRecord => {
+                Step::DeleteRecord(text) => {
                     self.store.delete().await?;
-                    return Ok(End::Done(match goal {
-                        Goal::Rollback => "the renumbering is rolled back".to_owned(),
-                        _ => format!("the Service range is {}", joined(record.new_ranges(), ",")),
-                    }));
+                    return Ok(End::Done(text));
                 }
                 Step::Move(direction) => {
                     // Any user can make a Service that can't move: it must not hold up the others.
-                    if !(self.mover)(&record, direction).await? {
+                    if !(self.mover)(record, direction).await? {
                         (self.report)("some Services have not moved and keep their addresses: see above");
                     }
                     self.observer.has_moved = true;
                 }
-                Step::Enter(phase) => self.enter(&mut record, phase).await?,
+                Step::Enter(phase) => self.enter(record, phase).await?,
                 Step::CreateRanges(name, cidrs) => {
                     let metadata = json!({"name": name, "labels": {"app.kubernetes.io/name": "clusterip"}});
                     let ranges = json!({"apiVersion": RANGES.0, "kind": RANGES.1, "metadata": metadata,
@@ -93,7 +109,7 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
                     delete(&client, RANGES, None, name, None).await?;
                 }
                 Step::SetPools(direction) => set_pools(&client, &record.change.directed(direction)).await?,
-                Step::Send(requests) => self.send_all(&requests, &record).await?,
+                Step::Send(requests) => self.send_all(&requests, record).await?,
             }
         }
     }

@@ -34,6 +34,10 @@ impl Store {
         record.map(Some).with_context(|| format!("ConfigMap {}/{RECORD} is not a record", self.namespace))
     }
 
+    pub fn is_stored(&self) -> bool {
+        self.stored.is_some()
+    }
+
     /// Writes the record. It is an error if another command has written it meanwhile.
     pub async fn write(&mut self, record: &Record) -> anyhow::Result<()> {
         let kept = joined(record.kept_ranges(), ",");

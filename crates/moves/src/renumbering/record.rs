@@ -12,7 +12,7 @@ use clusterip_core::annotations::TEMPORARY_LABEL;
 
 /// The name of the ConfigMap with the record, in the namespace of the server.
 pub const RECORD: &str = "clusterip-renumbering";
-/// The ServiceCIDR that covers the old ranges when the default one does not any more.
+/// The ServiceCIDR that covers the ranges before the change when the default one does not any more.
 pub const OLD_RANGES: &str = "clusterip-old";
 /// The ServiceCIDR that covers the new ranges until the default one does.
 pub const NEW_RANGES: &str = "clusterip-new";
@@ -73,6 +73,9 @@ pub struct Record {
     /// The ranges of the API server's flag before the change, the primary one first.
     pub ranges: Vec<IpNet>,
     pub phase: Phase,
+    /// Whether a command carries out steps. If one was killed, its last requests may still arrive.
+    #[serde(default)]
+    pub is_running: bool,
     /// The addresses that `default/kubernetes` and DNS will get: no other Service may take them.
     #[serde(default)]
     pub new_addresses: Vec<IpAddr>,
@@ -90,7 +93,8 @@ pub struct Record {
 impl Record {
     pub fn new(change: Change, ranges: Vec<IpNet>) -> Self {
         let (new_addresses, swaps) = (Vec::new(), Vec::new());
-        Self { change, ranges, phase: Phase::Moving, new_addresses, swaps, switched_at: None, kubelets_at: None }
+        let (phase, is_running, switched_at, kubelets_at) = (Phase::Moving, false, None, None);
+        Self { change, ranges, phase, is_running, new_addresses, swaps, switched_at, kubelets_at }
     }
 
     /// The ranges of the API server's flag after the change.

@@ -44,7 +44,8 @@ pub enum Step {
     /// Stores the phase. The swaps are recorded with [`Phase::Switching`].
     Enter(Phase),
     Send(Vec<Request>),
-    DeleteRecord,
+    /// The last step, and what is told then.
+    DeleteRecord(String),
     /// The cluster does something, for this reason.
     Wait(String),
     /// An administrator must do something first.
@@ -80,11 +81,24 @@ fn refusal(goal: Goal, phase: Phase) -> String {
 /// The step until ServiceCIDRs beside the default one cover all addresses; `None` if they do. From then on, nothing
 /// depends on the default one.
 fn covered(record: &Record, observed: &Observed) -> Option<Step> {
-    let old: Vec<IpNet> = record.change.0.iter().map(|pair| pair.from).collect();
     let new: Vec<IpNet> = record.change.0.iter().map(|pair| pair.to).collect();
-    for (name, cidrs) in [(OLD_RANGES, old), (NEW_RANGES, new)] {
+    // With a range that stays: its addresses would keep the default ServiceCIDR from being replaced.
+    let mut needed = vec![(OLD_RANGES, record.ranges.clone()), (NEW_RANGES, new)];
+    // A Service that can't move back may keep the new range from being deleted. Nothing needs that range any more, unless
+    // an API server has created the default ServiceCIDR with it.
+    let default = observed.ranges.get(DEFAULT_RANGES);
+    if record.phase == Phase::RollingBack && default.is_some_and(|default| default.cidrs == record.ranges) {
+        needed.truncate(1);
+    }
+    for (name, cidrs) in needed {
         match observed.ranges.get(name) {
             None => return Some(Step::CreateRanges(name, cidrs)),
+            Some(found) if found.is_being_deleted && name == NEW_RANGES && !observed.left_new.is_empty() => {
+                return Some(Step::Stop(format!(
+                    "ServiceCIDR {name} is being deleted, and these Services have its addresses: {}: delete them",
+                    observed.left_new.join(", ")
+                )));
+            }
             Some(found) if found.is_being_deleted => {
                 return Some(Step::Wait(format!("ServiceCIDR {name} is being deleted")));
             }
@@ -127,7 +141,6 @@ fn confirmed(wanted: &[IpNet], record: &Record, observed: &Observed) -> Option<S
         return Some(Step::Wait("the API server creates the default ServiceCIDR again".to_owned()));
     };
     let is_wanted = cidrs == wanted;
-    let shown = |ranges: &[IpNet]| ranges.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
     if is_wanted && observed.other_flags.is_empty() {
         return (!is_settled)
             .then(|| Step::Wait("the API servers compare the default ServiceCIDR with their flags".into()));
@@ -144,6 +157,10 @@ fn confirmed(wanted: &[IpNet], record: &Record, observed: &Observed) -> Option<S
          again",
         shown(wanted)
     )))
+}
+
+fn shown(ranges: &[IpNet]) -> String {
+    ranges.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn may_switch(record: &Record, observed: &Observed) -> Step {
@@ -182,6 +199,12 @@ fn switch(record: &Record, observed: &Observed) -> Step {
         {
             return stop;
         }
+        // An API server may have been restarted with its old flag since a command that was killed has compared the flags.
+        if (at, state.service) == (0, Held::Old)
+            && let Some(step) = confirmed(&record.new_ranges(), record, observed)
+        {
+            return step;
+        }
         let name = format!("Service {}/{}", swap.namespace, swap.name);
         if let Some(step) = swap_step(at, swap.has_selector(), state, &name, &swap.alias_name()) {
             return step;
@@ -219,14 +242,13 @@ fn may_finish(observed: &Observed, force: bool) -> Step {
     if !observed.left_old.is_empty() && !observed.has_moved {
         return Step::Move(Direction::Forward);
     }
-    let left = observed.left_old.iter().map(|service| format!("{service} has an address of the old range"));
-    let users: Vec<String> = left.chain(observed.users_of_old.iter().cloned()).collect();
-    if users.is_empty() || force {
+    // A Service with an old address keeps it, so that no user can hold up the finish with one.
+    if observed.users_of_old.is_empty() || force {
         return Step::Enter(Phase::Finishing);
     }
     Step::Stop(format!(
-        "the old addresses are in use:\n  {}\nmove or restart these, or use --force, which cuts them off",
-        users.join("\n  ")
+        "the old addresses are in use:\n  {}\nrestart these, or use --force, which cuts them off",
+        observed.users_of_old.join("\n  ")
     ))
 }
 
@@ -253,7 +275,20 @@ fn finish(record: &Record, observed: &Observed) -> Step {
     if observed.ranges.contains_key(OLD_RANGES) && observed.left_old.is_empty() {
         return Step::Wait(format!("ServiceCIDR {OLD_RANGES} is being deleted"));
     }
-    Step::DeleteRecord
+    let done = format!("the Service range is {}", shown(&record.new_ranges()));
+    Step::DeleteRecord(ended(done, OLD_RANGES, &observed.left_old))
+}
+
+/// What is told at the end. A ServiceCIDR that is being deleted gives no address away, and stays as long as a Service
+/// has one of its addresses.
+fn ended(done: String, range: &str, left: &[String]) -> String {
+    match left {
+        [] => done,
+        left => format!(
+            "{done}; these Services keep their addresses, and ServiceCIDR {range} stays until they have others: {}",
+            left.join(", ")
+        ),
+    }
 }
 
 fn roll_back(record: &Record, observed: &Observed) -> Step {
@@ -266,18 +301,14 @@ fn roll_back(record: &Record, observed: &Observed) -> Step {
     if !observed.has_moved {
         return Step::Move(Direction::Back);
     }
-    if !observed.left_new.is_empty() && observed.ranges.contains_key(NEW_RANGES) {
-        return Step::Stop(format!(
-            "Services have addresses of the new range: {}: give them addresses of the old one, and try again",
-            observed.left_new.join(", ")
-        ));
-    }
     for name in [NEW_RANGES, OLD_RANGES] {
         match observed.ranges.get(name) {
             Some(found) if !found.is_being_deleted => return Step::DeleteRanges(name),
+            // Any user can make a Service that can't move back. It keeps its address.
+            Some(_) if name == NEW_RANGES && !observed.left_new.is_empty() => {}
             Some(_) => return Step::Wait(format!("ServiceCIDR {name} is being deleted")),
             None => {}
         }
     }
-    Step::DeleteRecord
+    Step::DeleteRecord(ended("the renumbering is rolled back".to_owned(), NEW_RANGES, &observed.left_new))
 }
