@@ -1,7 +1,9 @@
 //! `clusterip renumber`: the change of the Service ranges of a cluster.
 
 mod check;
+mod families;
 mod interruptions;
 mod policies;
 mod support;
 mod whole;
+mod with_server;

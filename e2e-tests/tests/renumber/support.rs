@@ -32,13 +32,18 @@ pub async fn cluster() -> ControlPlane {
 
 /// The same, without the two Services.
 pub async fn cluster_without_services() -> ControlPlane {
-    let options = Options { service_ranges: vec![OLD.to_owned()], controller_manager: true, ..Options::default() };
-    let plane = ControlPlane::start(options);
-    let dns = json!({"apiVersion": "v1", "kind": "Service",
+    cluster_with_ranges(&[OLD], json!({"clusterIP": "10.96.0.10"})).await
+}
+
+/// A cluster with these ranges, whose DNS has the spec merged in.
+pub async fn cluster_with_ranges(ranges: &[&str], of_dns: Value) -> ControlPlane {
+    let service_ranges = ranges.iter().map(ToString::to_string).collect();
+    let plane = ControlPlane::start(Options { service_ranges, controller_manager: true, ..Options::default() });
+    let mut dns = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"},
             "annotations": {"example.com/kept": "yes"}},
-        "spec": {"clusterIP": "10.96.0.10", "selector": {"k8s-app": "kube-dns"},
-            "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}});
+        "spec": {"selector": {"k8s-app": "kube-dns"}, "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}});
+    json_patch::merge(&mut dns["spec"], &of_dns);
     plane.apply(&dns.to_string()).await;
     plane.apply(r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}"#).await;
     ready_pod(&plane, "coredns-a").await;
@@ -63,7 +68,7 @@ pub async fn delete_pod(plane: &ControlPlane, name: &str) {
     send(&plane.client(), Method::DELETE, &path, None).await.unwrap();
 }
 
-/// Each Service with its address, ordered by namespace and name.
+/// Each Service with its addresses, ordered by namespace and name.
 pub async fn addresses(plane: &ControlPlane) -> Vec<String> {
     let text = |service: &Value, path: &str| service.pointer(path).unwrap().as_str().unwrap_or_default().to_owned();
     let mut all: Vec<String> = services(&plane.client())
@@ -71,7 +76,9 @@ pub async fn addresses(plane: &ControlPlane) -> Vec<String> {
         .iter()
         .map(|service| {
             let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
-            format!("{namespace}/{name} {}", text(service, "/spec/clusterIP"))
+            let all: Vec<&str> =
+                service["spec"]["clusterIPs"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+            format!("{namespace}/{name} {}", all.join(","))
         })
         .collect();
     all.sort();

@@ -35,6 +35,15 @@ impl Change {
         {
             return Err(format!("{} is the second new range of its family: give one for each family", twice.1));
         }
+        if let ([to, _], Some(from)) = (to, from.first())
+            && is_v4(to) != is_v4(from)
+        {
+            return Err(format!(
+                "{to} is the first new range, but the primary family of the cluster is that of {from}. The primary \
+                 family can't change: Services that exist keep the order of their families, and an API server needs \
+                 the family of its own address first. Name the ranges in the order of the cluster"
+            ));
+        }
         let pair = |to: &IpNet| {
             let from = from.iter().find(|from| is_v4(from) == is_v4(to)).map(IpNet::trunc);
             from.map(|from| Pair { from, to: *to }).ok_or_else(|| {
@@ -44,8 +53,7 @@ impl Change {
                 )
             })
         };
-        let mut pairs = to.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-        pairs.sort_by_key(|pair| from.iter().position(|range| range.trunc() == pair.from));
+        let pairs = to.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
         if let Some(Pair { from, to }) = pairs.iter().find(|pair| overlap(pair.from, pair.to)) {
             return Err(format!(
                 "the new range {to} overlaps with the present one, {from}: choose another range, or add a ServiceCIDR \
@@ -184,7 +192,16 @@ mod tests {
         let case = |name, from, to, expected| Case { name, from, to, expected };
         let cases = [
             case("one", &["10.96.0.0/16"], &["10.100.0.0/16"], Ok(&["10.100.0.0/16"])),
-            case("both, reversed", DUAL, &["fd01::/112", "10.100.0.0/16"], Ok(&["10.100.0.0/16", "fd01::/112"])),
+            case("both", DUAL, &["10.100.0.0/16", "fd01::/112"], Ok(&["10.100.0.0/16", "fd01::/112"])),
+            case(
+                "both, reversed",
+                DUAL,
+                &["fd01::/112", "10.100.0.0/16"],
+                Err("fd01::/112 is the first new range, but the primary family of the cluster is that of \
+                     10.96.0.0/16. The primary family can't change: Services that exist keep the order of their \
+                     families, and an API server needs the family of its own address first. Name the ranges in the \
+                     order of the cluster"),
+            ),
             case("only the second", DUAL, &["fd01::/112"], Ok(&["10.96.0.0/16", "fd01::/112"])),
             case(
                 "another family",
