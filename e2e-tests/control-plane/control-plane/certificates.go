@@ -125,8 +125,8 @@ type credentials struct {
 	addresses []net.IP
 }
 
-// newCredentials writes the credentials of a cluster with these nodes.
-func newCredentials(folder string, serviceRange string, nodes []string) (*credentials, error) {
+// newCredentials writes the credentials of a cluster with this number of API servers and these nodes.
+func newCredentials(folder string, serviceRange string, apiServers int, nodes []string) (*credentials, error) {
 	first, err := serviceAddress(serviceRange, 1)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,10 @@ func newCredentials(folder string, serviceRange string, nodes []string) (*creden
 	if err != nil {
 		return nil, err
 	}
-	addresses := []net.IP{net.IPv4(127, 0, 0, 1), first, net.ParseIP(nodeAddress(1))}
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1), first}
+	for nth := 1; nth <= apiServers; nth++ {
+		addresses = append(addresses, net.ParseIP(nodeAddress(nth)))
+	}
 	c := &credentials{folder, authority, rand.Text(), map[string]string{}, addresses}
 	if err := os.WriteFile(c.authorityFile(), authority.pem, 0o600); err != nil {
 		return nil, err

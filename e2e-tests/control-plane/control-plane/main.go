@@ -84,6 +84,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&options.folder, "folder", "", "the folder for certificates, data and logs, emptied first and removed at the end; by default a temporary one")
 	flags.IntVar(&options.nodes, "nodes", 0, "run a whole cluster with this number of nodes, as root")
 	flags.IntVar(&options.windowsNodes, "windows-nodes", 0, "register this number of Windows nodes, on which nothing runs")
+	flags.IntVar(&options.apiServers, "api-servers", 1, "run this number of API servers, each on a node of its own")
 	flags.StringVar(&options.proxyMode, "proxy-mode", "nftables", "the mode of kube-proxy: nftables or iptables")
 	flags.StringVar(&images, "images", "", "archives of images for the nodes, with commas between them")
 	flags.IntVar(&options.port, "port", 0, "the port of the API server; by default a free one")
@@ -93,6 +94,9 @@ func parse(args []string) (options, error) {
 	}
 	if flags.NArg() > 0 {
 		return options, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if options.apiServers < 1 || options.apiServers > max(options.nodes, 1) {
+		return options, fmt.Errorf("-api-servers %d: expected 1, or at most the number of nodes", options.apiServers)
 	}
 	if images != "" {
 		options.images = strings.Split(images, ",")

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// nodeSettings is what the role node reads from its standard input when its network is ready.
+// nodeSettings is what the role node reads from its standard input when its network is ready, and again when DNS has
+// another address.
 type nodeSettings struct {
 	Name, Address, Folder, Assets         string
 	Images                                []string
@@ -23,15 +24,16 @@ type nodeSettings struct {
 var ownFolders = map[string]string{"run": "/run", "lib": "/var/lib", "log": "/var/log"}
 
 // runNode runs a node in the namespaces of this process, until one of its programs ends.
-func runNode(settings io.Reader) error {
+func runNode(input io.Reader) error {
+	settings := json.NewDecoder(input)
 	var s nodeSettings
-	if err := json.NewDecoder(settings).Decode(&s); err != nil {
+	if err := settings.Decode(&s); err != nil {
 		return fmt.Errorf("read the settings of the node: %w", err)
 	}
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	died := make(chan *process, 3)
+	died := make(chan *process, 4)
 	if _, err := launch("containerd", s.Folder, died, "--config", s.file("containerd.toml")); err != nil {
 		return err
 	}
@@ -43,17 +45,43 @@ func runNode(settings io.Reader) error {
 			return err
 		}
 	}
-	if _, err := launch(filepath.Join(s.Assets, kubeletName), s.Folder, died,
-		"--config", s.file("kubelet.json"),
-		"--kubeconfig", s.KubeletConfig,
-		"--node-ip", s.Address,
-	); err != nil {
+	kubelet, err := s.startKubelet(died)
+	if err != nil {
 		return err
 	}
 	if _, err := launch(filepath.Join(s.Assets, proxyName), s.Folder, died, "--config", s.file("kube-proxy.json")); err != nil {
 		return err
 	}
-	return (<-died).failure()
+	changed := make(chan nodeSettings)
+	go func() {
+		for settings.Decode(&s) == nil {
+			changed <- s
+		}
+	}()
+	for {
+		select {
+		case now := <-changed:
+			kubelet.kill()
+			if kubelet, err = now.startKubelet(died); err != nil {
+				return err
+			}
+		case ended := <-died:
+			if ended.name != kubeletName || ended == kubelet {
+				return ended.failure()
+			}
+		}
+	}
+}
+
+func (s nodeSettings) startKubelet(died chan<- *process) (*process, error) {
+	if err := writeJSON(s.file("kubelet.json"), s.kubeletConfiguration()); err != nil {
+		return nil, err
+	}
+	return launch(filepath.Join(s.Assets, kubeletName), s.Folder, died,
+		"--config", s.file("kubelet.json"),
+		"--kubeconfig", s.KubeletConfig,
+		"--node-ip", s.Address,
+	)
 }
 
 func (s nodeSettings) file(name string) string { return filepath.Join(s.Folder, name) }

@@ -29,13 +29,10 @@ state = "/run/containerd"
     conf_dir = %q
 `
 
-// writeConfigurations writes the configurations of containerd, kubelet and kube-proxy.
+// writeConfigurations writes the configurations of containerd and kube-proxy.
 func (s nodeSettings) writeConfigurations() error {
 	text := fmt.Sprintf(containerdConfiguration, pauseImage, cniFolder, "/"+podNetworkFolder)
 	if err := os.WriteFile(s.file("containerd.toml"), []byte(text), 0o600); err != nil {
-		return err
-	}
-	if err := writeJSON(s.file("kubelet.json"), s.kubeletConfiguration()); err != nil {
 		return err
 	}
 	return writeJSON(s.file("kube-proxy.json"), object{

@@ -45,6 +45,9 @@ type node struct {
 	// The network namespace of the first node is that of this process.
 	first   bool
 	process *process
+	// What the process was told, and the pipe on which it is told more.
+	settings nodeSettings
+	pipe     *os.File
 }
 
 // ip runs the program ip in the network namespace of the node.
@@ -76,7 +79,12 @@ func (p *plane) startNodes(ctx context.Context) error {
 	for i, name := range nodeNames(p.options.nodes) {
 		node := &node{name: name, address: nodeAddress(i + 1), folder: filepath.Join(p.folder, name), first: i == 0}
 		p.nodes = append(p.nodes, node)
-		if err := p.startNode(node, images, dns.String()); err != nil {
+		if err := p.startNode(node, i+1, images, dns.String()); err != nil {
+			return err
+		}
+	}
+	for nth := 2; nth <= len(p.apiServers); nth++ {
+		if err := p.startAPIServer(ctx, nth); err != nil {
 			return err
 		}
 	}
@@ -137,14 +145,14 @@ func plug(namespace, address string) error {
 	return nil
 }
 
-func (p *plane) startNode(n *node, images []string, dns string) error {
-	server := fmt.Sprintf("https://%s:%d", nodeAddress(1), p.port)
+func (p *plane) startNode(n *node, nth int, images []string, dns string) error {
+	server := p.serverForNode(nth)
 	kubelet, err := p.kubeconfigOf(nodeUser(n.name), server)
 	if err != nil {
 		return err
 	}
-	proxy, err := p.kubeconfigOf(proxyUser, server)
-	if err != nil {
+	proxy := filepath.Join(p.folder, n.name+"-proxy.kubeconfig")
+	if err := writeKubeconfig(proxy, server, p.credentials.authority.pem, proxyUser, p.credentials.tokens[proxyUser]); err != nil {
 		return err
 	}
 	if err := os.Mkdir(n.folder, 0o755); err != nil {
@@ -154,11 +162,10 @@ func (p *plane) startNode(n *node, images []string, dns string) error {
 	if !n.first {
 		namespaces |= syscall.CLONE_NEWNET
 	}
-	settings, ready, err := os.Pipe()
+	settings, pipe, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer ready.Close()
 	defer settings.Close()
 	n.process, err = launchIn(namespaces, n.name, settings, executable(), p.folder, p.died, nodeRole)
 	if err != nil {
@@ -175,11 +182,24 @@ func (p *plane) startNode(n *node, images []string, dns string) error {
 			return err
 		}
 	}
-	return json.NewEncoder(ready).Encode(nodeSettings{
+	n.pipe = pipe
+	n.settings = nodeSettings{
 		Name: n.name, Address: n.address, Folder: n.folder, Assets: p.options.assets, Images: images,
 		Authority: p.credentials.authorityFile(), KubeletConfig: kubelet, ProxyConfig: proxy,
 		ProxyMode: p.options.proxyMode, DNS: dns, Cgroup: p.options.cgroup,
-	})
+	}
+	return json.NewEncoder(pipe).Encode(n.settings)
+}
+
+// setDNS restarts the kubelets with another address of DNS for their Pods.
+func (p *plane) setDNS(address string) error {
+	for _, node := range p.nodes {
+		node.settings.DNS = address
+		if err := json.NewEncoder(node.pipe).Encode(node.settings); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *plane) startScheduler() error {

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,6 +34,7 @@ type options struct {
 
 	// Of a cluster with nodes.
 	nodes        int
+	apiServers   int
 	windowsNodes int
 	proxyMode    string
 	images       []string
@@ -48,7 +50,7 @@ type plane struct {
 	server      string
 	version     string
 	etcd        *process
-	apiServer   *process
+	apiServers  []*process // The nth one runs on the nth node. It is nil while it is stopped.
 	manager     *process
 	scheduler   *process
 	nodes       []*node
@@ -93,7 +95,7 @@ func start(ctx context.Context, options options) (*plane, error) {
 			return nil, fmt.Errorf("%s is missing: %w", name, err)
 		}
 	}
-	p := &plane{options: options, died: make(chan *process, 16)}
+	p := &plane{options: options, apiServers: make([]*process, options.apiServers), died: make(chan *process, 16)}
 	if options.nodes > 0 {
 		// It was taken before this process was started, and the reaper removes it.
 		p.folder = options.folder
@@ -117,7 +119,7 @@ func (p *plane) startAll(ctx context.Context) error {
 		}
 	}
 	var err error
-	if p.credentials, err = newCredentials(p.folder, p.options.serviceRange, nodeNames(p.options.nodes)); err != nil {
+	if p.credentials, err = newCredentials(p.folder, p.options.serviceRange, len(p.apiServers), nodeNames(p.options.nodes)); err != nil {
 		return err
 	}
 	roots := x509.NewCertPool()
@@ -189,21 +191,27 @@ func (p *plane) program(name string) string { return filepath.Join(p.options.ass
 
 var errPortTaken = errors.New("another program took a port")
 
-// waitForAPIServer returns when the API server answers requests and gives addresses to Services.
-func (p *plane) waitForAPIServer(ctx context.Context) error {
-	err := p.wait(ctx, "the API server", p.apiServer, func() error {
-		if _, err := p.get(ctx, "/readyz"); err != nil {
+// waitForAPIServers returns when every API server that runs answers requests and gives addresses to Services.
+func (p *plane) waitForAPIServers(ctx context.Context) error {
+	for i, process := range p.apiServers {
+		if process == nil {
+			continue
+		}
+		server := p.serverOf(i + 1)
+		err := p.wait(ctx, "the API server", process, func() error {
+			for _, path := range []string{"/readyz", "/api/v1/namespaces/default/services/kubernetes", "/api/v1/namespaces/kube-system"} {
+				if _, err := p.getFrom(ctx, server, path); err != nil {
+					return err
+				}
+			}
+			return p.serviceRangeReady(ctx, server)
+		})
+		if err != nil {
 			return err
 		}
-		for _, path := range []string{"/api/v1/namespaces/default/services/kubernetes", "/api/v1/namespaces/kube-system"} {
-			if _, err := p.get(ctx, path); err != nil {
-				return err
-			}
-		}
-		return p.serviceRangeReady(ctx)
-	})
-	if err != nil {
-		return err
+	}
+	if p.version != "" {
+		return nil
 	}
 	var version struct{ GitVersion string }
 	text, err := p.get(ctx, "/version")
@@ -219,15 +227,15 @@ func (p *plane) waitForAPIServer(ctx context.Context) error {
 
 // serviceRangeReady gets the ServiceCIDR, which Kubernetes has since 1.33. In older versions the range is only an
 // argument, and ready at once.
-func (p *plane) serviceRangeReady(ctx context.Context) error {
-	resources, err := p.get(ctx, "/apis/networking.k8s.io/v1")
+func (p *plane) serviceRangeReady(ctx context.Context, server string) error {
+	resources, err := p.getFrom(ctx, server, "/apis/networking.k8s.io/v1")
 	if err != nil {
 		return err
 	}
 	if !bytes.Contains(resources, []byte(`"servicecidrs"`)) {
 		return nil
 	}
-	text, err := p.get(ctx, "/apis/networking.k8s.io/v1/servicecidrs/kubernetes")
+	text, err := p.getFrom(ctx, server, "/apis/networking.k8s.io/v1/servicecidrs/kubernetes")
 	if err != nil {
 		return err
 	}
@@ -276,7 +284,11 @@ func (p *plane) wait(ctx context.Context, what string, needed *process, ready fu
 }
 
 func (p *plane) get(ctx context.Context, path string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.server+path, nil)
+	return p.getFrom(ctx, p.server, path)
+}
+
+func (p *plane) getFrom(ctx context.Context, server, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -303,11 +315,19 @@ func (p *plane) current(process *process) bool {
 			return true
 		}
 	}
-	return process == p.etcd || process == p.apiServer || process == p.manager || process == p.scheduler
+	return process == p.etcd || process == p.manager || process == p.scheduler || slices.Contains(p.apiServers, process)
 }
 
 // obey executes a command, and returns when it is done.
 func (p *plane) obey(ctx context.Context, command string) error {
+	var nth int
+	var text string
+	if found, _ := fmt.Sscanf(command, "restart apiserver %d %s", &nth, &text); found == 2 {
+		return p.restartAPIServer(ctx, nth, text)
+	}
+	if dns, found := strings.CutPrefix(command, "set dns "); found {
+		return p.setDNS(dns)
+	}
 	if serviceRange, found := strings.CutPrefix(command, "start apiserver "); found {
 		// As administrators do who change the range: the certificate is for the old and the new first address.
 		if err := p.credentials.serveAlsoFor(serviceRange); err != nil {
@@ -318,18 +338,18 @@ func (p *plane) obey(ctx context.Context, command string) error {
 	}
 	switch command {
 	case "stop apiserver":
-		if p.apiServer == nil {
+		if p.apiServers[0] == nil {
 			return errors.New("the API server is not running")
 		}
-		stopped := p.apiServer
-		p.apiServer = nil
+		stopped := p.apiServers[0]
+		p.apiServers[0] = nil
 		stopped.kill()
 		return nil
 	case "start apiserver":
-		if p.apiServer != nil {
+		if p.apiServers[0] != nil {
 			return errors.New("the API server is already running")
 		}
-		return p.startAPIServer(ctx)
+		return p.startAPIServer(ctx, 1)
 	case "stop etcd":
 		if p.etcd == nil {
 			return errors.New("etcd is not running")
@@ -345,15 +365,35 @@ func (p *plane) obey(ctx context.Context, command string) error {
 		if err := p.startEtcd(); err != nil {
 			return err
 		}
-		return p.waitForAPIServer(ctx)
+		return p.waitForAPIServers(ctx)
 	default:
-		return fmt.Errorf("unknown command %q: expected `stop` or `start`, followed by `apiserver` or `etcd`", command)
+		return fmt.Errorf("unknown command %q: expected `stop` or `start`, followed by `apiserver` or `etcd`, "+
+			"`restart apiserver NUMBER RANGE` or `set dns ADDRESS`", command)
 	}
+}
+
+// restartAPIServer ends an API server as kubelets do, and starts it again with this Service range.
+func (p *plane) restartAPIServer(ctx context.Context, nth int, serviceRange string) error {
+	if nth < 1 || nth > len(p.apiServers) || p.apiServers[nth-1] == nil {
+		return fmt.Errorf("there is no API server %d", nth)
+	}
+	if err := p.credentials.serveAlsoFor(serviceRange); err != nil {
+		return err
+	}
+	p.options.serviceRange = serviceRange
+	stopped := p.apiServers[nth-1]
+	p.apiServers[nth-1] = nil
+	stopped.terminate()
+	return p.startAPIServer(ctx, nth)
 }
 
 // killAll kills the processes, those first that would log errors if another one is gone.
 func (p *plane) killAll() {
-	for _, process := range []**process{&p.manager, &p.apiServer, &p.etcd} {
+	processes := []**process{&p.manager}
+	for i := range p.apiServers {
+		processes = append(processes, &p.apiServers[i])
+	}
+	for _, process := range append(processes, &p.etcd) {
 		if *process != nil {
 			(*process).kill()
 			*process = nil

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // process is one of the programs of the control plane.
@@ -56,6 +57,16 @@ func launchIn(namespaces uintptr, name string, stdin io.Reader, program, logs st
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
+}
+
+// terminate sends SIGTERM, and SIGKILL if the program needs longer than the kubelet allows.
+func (p *process) terminate() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		p.kill()
+	}
 }
 
 // failure returns how the program ended, with the end of its log.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 func (p *plane) startServers(ctx context.Context) error {
@@ -16,6 +17,10 @@ func (p *plane) startServers(ctx context.Context) error {
 		}
 	}
 	p.etcdClient = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+	clients := p.etcdClient
+	if len(p.apiServers) > 1 {
+		clients = p.etcdClient + "," + p.etcdOfNodes()
+	}
 	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	p.port = ports[2]
 	if p.options.port != 0 {
@@ -24,7 +29,7 @@ func (p *plane) startServers(ctx context.Context) error {
 	p.server = fmt.Sprintf("https://127.0.0.1:%d", p.port)
 	p.etcdArgs = []string{
 		"--data-dir", filepath.Join(p.folder, "etcd"),
-		"--listen-client-urls", p.etcdClient, "--advertise-client-urls", p.etcdClient,
+		"--listen-client-urls", clients, "--advertise-client-urls", clients,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "default=" + peer,
 		"--log-level", "warn",
@@ -35,8 +40,26 @@ func (p *plane) startServers(ctx context.Context) error {
 	if err := p.startEtcd(); err != nil {
 		return err
 	}
-	// The API server waits for etcd.
-	return p.startAPIServer(ctx)
+	// The API server waits for etcd. The others start when their nodes have a network.
+	return p.startAPIServer(ctx, 1)
+}
+
+// etcdOfNodes is the URL of etcd for API servers on other nodes than the first.
+func (p *plane) etcdOfNodes() string {
+	return strings.Replace(p.etcdClient, "127.0.0.1", nodeAddress(1), 1)
+}
+
+// serverOf is the URL of the nth API server. Only the first one runs on this node.
+func (p *plane) serverOf(nth int) string {
+	if nth == 1 {
+		return p.server
+	}
+	return p.serverForNode(nth)
+}
+
+// serverForNode is the URL of an API server that every node reaches: that of the node itself if it has one.
+func (p *plane) serverForNode(nth int) string {
+	return fmt.Sprintf("https://%s:%d", nodeAddress(1+(nth-1)%len(p.apiServers)), p.port)
 }
 
 func (p *plane) startEtcd() error {
@@ -58,7 +81,7 @@ const auditedServices = `{
 
 // startAPIServer uses the defaults, except for admission: Pods need a service account, which only the controller
 // manager creates.
-func (p *plane) startAPIServer(ctx context.Context) error {
+func (p *plane) startAPIServer(ctx context.Context, nth int) error {
 	c := p.credentials
 	args := []string{
 		"--etcd-servers", p.etcdClient,
@@ -81,7 +104,7 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 		// Later arguments override earlier ones.
 		args = append(args,
 			"--bind-address", "0.0.0.0",
-			"--advertise-address", nodeAddress(1),
+			"--advertise-address", nodeAddress(nth),
 			"--kubelet-client-certificate", c.kubeletClientFile(), "--kubelet-client-key", c.kubeletClientKeyFile(),
 			// No DNS server knows the names of the nodes.
 			"--kubelet-preferred-address-types", "InternalIP",
@@ -121,10 +144,16 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 		args = append(args, "--admission-control-config-file", configuration)
 	}
 	var err error
-	if p.apiServer, err = launch(p.program(apiName), p.folder, p.died, args...); err != nil {
+	if nth == 1 {
+		p.apiServers[0], err = launch(p.program(apiName), p.folder, p.died, args...)
+	} else {
+		args = append([]string{"netns", "exec", nodeNames(nth)[nth-1], p.program(apiName)}, append(args, "--etcd-servers", p.etcdOfNodes())...)
+		p.apiServers[nth-1], err = launchIn(0, fmt.Sprintf("%s-%d", apiName, nth), nil, "ip", p.folder, p.died, args...)
+	}
+	if err != nil {
 		return err
 	}
-	return p.waitForAPIServer(ctx)
+	return p.waitForAPIServers(ctx)
 }
 
 func (p *plane) startManager(ctx context.Context) error {

@@ -1,9 +1,10 @@
 // load sends web requests at a fixed rate, whatever becomes of the ones before, and prints as JSON how many failed: by
 // name and by address with a new connection for each request, and through connections that stay open. It has no cache
-// of names: each request by name asks the DNS server.
+// of names: each request by name asks the DNS server. `load cluster` sends requests of more kinds.
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -33,6 +34,13 @@ type result struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "cluster" {
+		if err := runCluster(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "load:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	flag.StringVar(&o.name, "name", "", "the `HOST:PORT` that is looked up for each request")
 	flag.StringVar(&o.address, "address", "", "the `IP:PORT` of the other requests and of the open connections")
@@ -82,42 +90,33 @@ func answers(o options) error {
 func run(o options) result {
 	var byName, byAddress, longLived recorder
 	var running sync.WaitGroup
-	start := func(work func()) {
-		running.Add(1)
-		go func() {
-			defer running.Done()
-			work()
-		}()
-	}
 	interval := time.Second / time.Duration(o.rate)
-	start(func() { atRate(interval, o.nameDuration, func() { byName.record(request(o.name, o.timeout)) }) })
-	start(func() {
-		atRate(interval, o.addressDuration, func() { byAddress.record(request(o.address, o.timeout)) })
-	})
+	named, endNamed := context.WithTimeout(context.Background(), o.nameDuration)
+	defer endNamed()
+	addressed, endAddressed := context.WithTimeout(context.Background(), o.addressDuration)
+	defer endAddressed()
+	running.Go(func() { atRate(named, interval, func(int) { byName.record(request(o.name, o.timeout)) }) })
+	running.Go(func() { atRate(addressed, interval, func(int) { byAddress.record(request(o.address, o.timeout)) }) })
 	for range o.connections {
-		start(func() { keepOpen(o.address, o.timeout, o.nameDuration, &longLived) })
+		running.Go(func() { keepOpen(named, o.address, o.timeout, pauseBetween, &longLived) })
 	}
 	running.Wait()
 	return result{byName.summary(), byAddress.summary(), longLived.summary()}
 }
 
-// atRate calls send at a fixed rate, each time in a goroutine of its own, and waits for all of them.
-func atRate(interval, duration time.Duration, send func()) {
+// atRate calls send at a fixed rate until the context ends, each time with its number and in a goroutine of its own, and
+// waits for all of them.
+func atRate(ctx context.Context, interval time.Duration, send func(nth int)) {
 	var sent sync.WaitGroup
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
-	end := time.After(duration)
-	for {
+	for nth := 0; ; nth++ {
 		select {
-		case <-end:
+		case <-ctx.Done():
 			sent.Wait()
 			return
 		case <-ticks.C:
-			sent.Add(1)
-			go func() {
-				defer sent.Done()
-				send()
-			}()
+			sent.Go(func() { send(nth) })
 		}
 	}
 }

@@ -29,11 +29,60 @@ func (r *recorder) record(outcome outcome) {
 	r.outcomes = append(r.outcomes, outcome)
 }
 
+// second is what becomes of the requests that were sent in one second since 1970, and the longest of the pauses between
+// two successful requests that ended in it, in milliseconds.
+type second struct {
+	At           int64          `json:"at"`
+	Requests     int            `json:"requests"`
+	Failed       int            `json:"failed"`
+	LongestPause int64          `json:"longestPause"`
+	Errors       map[string]int `json:"errors,omitempty"`
+}
+
+// seconds are the outcomes in each second with a request. If the target is late, they begin with the first success.
+func (r *recorder) seconds(isLate bool) []second {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.sort()
+	seconds := []second{}
+	var last time.Time
+	for _, outcome := range r.outcomes {
+		if isLate && last.IsZero() && outcome.err != nil {
+			continue
+		}
+		at := outcome.sent.Unix()
+		if len(seconds) == 0 || seconds[len(seconds)-1].At != at {
+			seconds = append(seconds, second{At: at})
+		}
+		now := &seconds[len(seconds)-1]
+		now.Requests++
+		if last.IsZero() {
+			last = outcome.sent
+		}
+		// A pause that has not ended counts as well.
+		now.LongestPause = max(now.LongestPause, outcome.sent.Sub(last).Milliseconds())
+		if outcome.err == nil {
+			last = outcome.sent
+			continue
+		}
+		now.Failed++
+		if now.Errors == nil {
+			now.Errors = map[string]int{}
+		}
+		now.Errors[kind(outcome.err)]++
+	}
+	return seconds
+}
+
+// sort orders the outcomes by when their requests were sent: they ended in another order.
+func (r *recorder) sort() {
+	slices.SortFunc(r.outcomes, func(a, b outcome) int { return a.sent.Compare(b.sent) })
+}
+
 func (r *recorder) summary() summary {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	// They ended in another order.
-	slices.SortFunc(r.outcomes, func(a, b outcome) int { return a.sent.Compare(b.sent) })
+	r.sort()
 	s := summary{Requests: len(r.outcomes), Errors: map[string]int{}}
 	var last time.Time
 	for nth, outcome := range r.outcomes {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -34,13 +35,12 @@ func request(target string, timeout time.Duration) outcome {
 	return outcome{sent, exchange(connection, bufio.NewReader(connection), target, "close", sent.Add(timeout))}
 }
 
-// keepOpen sends requests through one connection until the time is over. A request that fails ends the connection, and
+// keepOpen sends requests through one connection until the context ends. A request that fails ends the connection, and
 // the next request opens another one.
-func keepOpen(target string, timeout, duration time.Duration, to *recorder) {
+func keepOpen(ctx context.Context, target string, timeout, pause time.Duration, to *recorder) {
 	var connection net.Conn
 	var reader *bufio.Reader
-	end := time.Now().Add(duration)
-	for time.Now().Before(end) {
+	for ctx.Err() == nil {
 		sent := time.Now()
 		var err error
 		if connection == nil {
@@ -57,7 +57,10 @@ func keepOpen(target string, timeout, duration time.Duration, to *recorder) {
 			connection = nil
 		}
 		to.record(outcome{sent, err})
-		time.Sleep(pauseBetween)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
 	}
 	if connection != nil {
 		_ = connection.Close()
@@ -99,7 +102,10 @@ func kind(err error) string {
 		return "timeout"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "refused"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "unreachable"
+	// HTTP/2 has no type for the error of a connection that the server ends.
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "GOAWAY"):
 		return "closed"
 	default:
 		return err.Error()
