@@ -82,7 +82,7 @@ UPSTREAM_TESTS := $(CACHE)/conformance/$(KUBERNETES)-$(shell cat $(UPSTREAM_SOUR
 GINKGO := github.com/onsi/ginkgo/v2/ginkgo
 # What a node needs besides, as scripts/programs names it. Its image for tests contains those from `curl` on.
 NODE_PROGRAMS := containerd ctr runc ip nft iptables conntrack nsenter /usr/lib/cni/ptp curl dig nc nslookup ss wget
-# The program that sends requests while Services move.
+# The program that sends requests while Services move, and while the Service range changes.
 LOAD := target/load
 # The programs in images have no C library.
 GO := CGO_ENABLED=0 go -C e2e-tests/control-plane
@@ -433,6 +433,12 @@ bench-moves: measured-program cluster-programs load ## Print how many requests f
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	PROXY=$(PROXY) CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) \
 		KUBEBUILDER_ASSETS=$(ASSETS) cargo bench --quiet $(ALL) --bench moves
+
+.PHONY: bench-renumber
+bench-renumber: measured-program cluster-programs load ## Print how many requests fail while the Service range changes, with kube-proxy in mode PROXY
+	@scripts/install-programs $(NODE_PROGRAMS) || true
+	PROXY=$(PROXY) CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) \
+		KUBEBUILDER_ASSETS=$(ASSETS) cargo bench --quiet $(ALL) --bench renumber
 
 .PHONY: load
 load: | go

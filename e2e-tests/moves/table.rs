@@ -1,5 +1,6 @@
 //! The table of the results, in Markdown.
 
+use e2e_tests::support::markdown::grouped;
 use e2e_tests::support::move_load::{MoveMethod, Requests, Tally};
 
 /// The fewest requests by name of a seamless move of all Services, none of which may fail.
@@ -54,17 +55,4 @@ pub fn missed(tally: &Tally) -> Vec<&'static str> {
 
 fn cells(requests: &Requests) -> String {
     format!("{} | {} | {} ms", grouped(requests.requests), grouped(requests.failed), grouped(requests.longest_pause))
-}
-
-/// A number with a comma between groups of three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -1,7 +1,8 @@
 //! Tests of the deployments with real Pods: `deploy` and the chart as users install them, in a cluster with two nodes.
 //! The Pods run images like those that users get, with the program of the tests. The tests need root, the programs of a
 //! node, and buildah for the images. If something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`.
-//! All tests share one cluster, so they run one after the other, and each removes what it installed.
+//! All tests but that of a renumbering share one cluster, so they run one after the other, and each removes what it
+//! installed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod called_by_control_plane;
@@ -11,6 +12,7 @@ mod health;
 mod monitoring;
 mod moves;
 mod nodes;
+mod renumbering;
 mod replicas;
 mod traffic;
 mod webhook;
@@ -21,7 +23,7 @@ use e2e_tests::support::whole_cluster::{WholeCluster, lacking, tested_images};
 
 const NODES: usize = 2;
 
-const CASES: [(&str, Case); 11] = [
+const CASES: [(&str, Case); 12] = [
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
     ("seamless_move_keeps_a_service_reachable", |cluster| {
@@ -34,6 +36,7 @@ const CASES: [(&str, Case); 11] = [
     ("pod_cidrs_are_checked_with_deploy_nodes", |cluster| Box::pin(nodes::pod_cidrs_are_checked(cluster))),
     ("metrics_answer_where_deploy_monitoring_says", |cluster| Box::pin(monitoring::scrape_target_answers(cluster))),
     ("chart_is_installed_upgraded_and_uninstalled", |cluster| Box::pin(chart::install_upgrade_uninstall(cluster))),
+    ("renumbering_interrupts_no_request", |_| Box::pin(renumbering::renumbering_interrupts_no_request())),
     // The last one: kubectl would remember the aggregated API, and print errors about it in other tests.
     ("moves_do_not_deadlock_services_that_the_control_plane_calls", |cluster| {
         Box::pin(called_by_control_plane::moves_do_not_deadlock(cluster))

@@ -48,6 +48,8 @@ pub struct Options {
     /// The number of nodes on which Pods run. With nodes, the cluster has a scheduler, kube-proxy and a DNS server too,
     /// and needs root: see [`WholeCluster`](super::whole_cluster::WholeCluster).
     pub nodes: usize,
+    /// The number of API servers, each on a node of its own. Kubelets and kube-proxies use the one of their node.
+    pub api_servers: usize,
     /// The mode of kube-proxy: `nftables` or `iptables`.
     pub proxy_mode: String,
     /// Archives of images for the nodes.
@@ -65,6 +67,7 @@ impl Default for Options {
             policies: None,
             feature_gates: String::new(),
             nodes: 0,
+            api_servers: 1,
             proxy_mode: "nftables".to_owned(),
             images: Vec::new(),
         }
@@ -135,6 +138,7 @@ impl ControlPlane {
             .args(options.policies.iter().flat_map(|folder| [OsStr::new("-policies"), folder.as_os_str()]))
             .arg(format!("-feature-gates={}", options.feature_gates))
             .arg(format!("-nodes={}", options.nodes))
+            .arg(format!("-api-servers={}", options.api_servers))
             .arg(format!("-proxy-mode={}", options.proxy_mode))
             .arg(format!(
                 "-images={}",
@@ -467,6 +471,17 @@ impl ControlPlane {
     /// first address of the primary one.
     pub fn start_api_server_with(&self, service_ranges: &str) {
         self.command(&format!("start apiserver {service_ranges}"));
+    }
+
+    /// Ends one of the API servers, counted from 1, as a kubelet does, and starts it again with these ranges of Service
+    /// addresses. Its certificate also names the first address of the primary one.
+    pub fn restart_api_server(&self, nth: usize, service_ranges: &str) {
+        self.command(&format!("restart apiserver {nth} {service_ranges}"));
+    }
+
+    /// Restarts the kubelets, which give this address of DNS to Pods that they start from then on.
+    pub fn set_cluster_dns(&self, address: IpAddr) {
+        self.command(&format!("set dns {address}"));
     }
 
     /// Kills etcd while the API server runs on. Not for the shared control plane.

@@ -19,6 +19,7 @@ pub mod helm;
 pub mod installation;
 pub mod k2s_webhook;
 pub mod lent_control_plane;
+pub mod markdown;
 pub mod move_helpers;
 pub mod move_load;
 pub mod node_ipam_controller;
@@ -26,6 +27,8 @@ pub mod node_webhook_rules;
 pub mod pod_cidr_cluster;
 pub mod pools;
 pub mod process_usage;
+#[cfg(target_os = "linux")]
+pub mod renumbering;
 pub mod replicas;
 pub mod second_webhook;
 pub mod serve_process;

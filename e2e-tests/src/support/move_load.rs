@@ -79,11 +79,13 @@ pub struct Requests {
     /// The longest time in which no request of a client succeeded, in milliseconds.
     pub longest_pause: u64,
     /// How often each kind of error occurred.
+    #[serde(default)]
     pub errors: BTreeMap<String, u64>,
 }
 
 impl Requests {
-    fn add(&mut self, other: &Self) {
+    /// Adds the requests of another client.
+    pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
         self.longest_pause = self.longest_pause.max(other.longest_pause);

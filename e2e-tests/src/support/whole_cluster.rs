@@ -46,14 +46,17 @@ impl WholeCluster {
 
     /// As [`Self::start`], with this mode of kube-proxy: `nftables` or `iptables`.
     pub fn start_with_proxy(nodes: usize, images: &[PathBuf], proxy_mode: &str) -> Self {
-        Self(ControlPlane::start(Options {
+        Self::start_with(Options {
             nodes,
             proxy_mode: proxy_mode.to_owned(),
             images: images.to_vec(),
-            controller_manager: true,
-            audit: false,
             ..Options::default()
-        }))
+        })
+    }
+
+    /// As [`Self::start`], with these options.
+    pub fn start_with(options: Options) -> Self {
+        Self(ControlPlane::start(Options { controller_manager: true, audit: false, ..options }))
     }
 
     /// Creates a Pod of this name that serves web requests on a node, and waits until it is ready. Its label `app` has
