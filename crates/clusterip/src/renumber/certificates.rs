@@ -16,11 +16,20 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// The API servers whose certificates lack some of the wanted addresses, each with these, and the ones that can't be
-/// reached.
-pub async fn lacking(servers: &[SocketAddr], wanted: &[IpAddr]) -> (Vec<(SocketAddr, Vec<IpAddr>)>, Vec<String>) {
+/// reached. With `names_itself`, a certificate without the address of its server counts as that of another program: in
+/// the network of an administrator, another machine may have the address of an API server.
+pub async fn lacking(
+    servers: &[SocketAddr],
+    wanted: &[IpAddr],
+    names_itself: bool,
+) -> (Vec<(SocketAddr, Vec<IpAddr>)>, Vec<String>) {
     let (mut lacking, mut unreachable) = (Vec::new(), Vec::new());
     for server in servers {
         match addresses(*server).await {
+            Ok(named) if names_itself && !named.contains(&server.ip()) => {
+                unreachable
+                    .push(format!("{server} (another program answers, whose certificate does not name this address)"));
+            }
             Ok(named) => {
                 let missing: Vec<IpAddr> = wanted.iter().filter(|it| !named.contains(it)).copied().collect();
                 lacking.extend((!missing.is_empty()).then_some((*server, missing)));
@@ -66,4 +75,64 @@ fn named_addresses(certificate: &CertificateDer<'_>) -> anyhow::Result<Vec<IpAdd
         _ => None,
     });
     Ok(addresses.collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::crypto::ring::default_provider;
+    use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::*;
+
+    /// A server on loopback that accepts one connection, with a certificate for these addresses.
+    fn server(named: &[&str]) -> SocketAddr {
+        let key = KeyPair::generate().unwrap();
+        let names: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+        let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut connection = ServerConnection::new(Arc::new(config)).unwrap();
+            while connection.is_handshaking() && connection.complete_io(&mut stream).is_ok() {}
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn certificate_of_another_program_says_nothing_about_an_api_server() {
+        struct Case {
+            named: &'static [&'static str],
+            names_itself: bool,
+            is_lacking: bool,
+            is_reachable: bool,
+        }
+        let cases = [
+            Case { named: &["127.0.0.1"], names_itself: true, is_lacking: true, is_reachable: true },
+            Case { named: &["127.0.0.1", "10.100.0.1"], names_itself: true, is_lacking: false, is_reachable: true },
+            Case { named: &["10.0.0.9"], names_itself: true, is_lacking: false, is_reachable: false },
+            // A load balancer, which the kubeconfig names by its host.
+            Case { named: &["10.0.0.9"], names_itself: false, is_lacking: true, is_reachable: true },
+        ];
+        let wanted = "10.100.0.1".parse().unwrap();
+        for Case { named, names_itself, is_lacking, is_reachable } in cases {
+            let server = server(named);
+            let (lacking, unreachable) = lacking(&[server], &[wanted], names_itself).await;
+            let expected = if is_lacking { vec![(server, vec![wanted])] } else { Vec::new() };
+            assert_eq!((lacking, unreachable.is_empty()), (expected, is_reachable), "{named:?} {names_itself}");
+        }
+    }
 }

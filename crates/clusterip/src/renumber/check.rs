@@ -347,10 +347,10 @@ async fn check_certificates(endpoints: &[SocketAddr], given: &Given, new: &[IpAd
         return;
     }
     let remedy = format!("add {} to the certificate, and keep the old one", joined(new, ", "));
-    let (mut found, unreachable) = lacking(endpoints, new).await;
+    let (mut found, unreachable) = lacking(endpoints, new, true).await;
     if !unreachable.is_empty() {
         // From outside of the cluster, perhaps only a load balancer in front of the API servers can be reached.
-        found.extend(lacking(&given.api_server, new).await.0);
+        found.extend(lacking(&given.api_server, new, false).await.0);
         let message =
             format!("their certificates can't be read from here: {}", joined(unreachable.iter().take(5), "; "));
         findings.add(Before::Switch, "certificate", "API servers", message, format!("check them yourself: {remedy}"));

@@ -157,7 +157,7 @@ async fn old_flags(client: &Client, wanted: &[IpNet]) -> anyhow::Result<Vec<Stri
 /// The API servers that can be reached and whose certificates do not name the new address of `default/kubernetes`.
 async fn old_certificates(client: &Client, record: &Record) -> anyhow::Result<Vec<String>> {
     let servers: Vec<_> = slices(client, "default", "kubernetes").await?.iter().flat_map(api_servers).collect();
-    let (lacking, _) = lacking(&servers, &record.change.new_kubernetes(&record.ranges)).await;
+    let (lacking, _) = lacking(&servers, &record.change.new_kubernetes(&record.ranges), true).await;
     let text = |(server, missing): &(SocketAddr, Vec<IpAddr>)| {
         format!("the certificate of API server {server} does not name {}", joined(missing, ", "))
     };
