@@ -173,6 +173,11 @@ pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapStat
     let is_copy = |slice: &&Value| object::text(slice, &["metadata", "labels", SLICE_WRITER_LABEL]) == SLICE_WRITER;
     let (copies, own): (Vec<&Value>, Vec<&Value>) = of_alias.iter().partition(is_copy);
     let is_ready = |slice: &Value| ready_endpoints(std::slice::from_ref(slice)).next().is_some();
+    let uid = service.as_ref().map(|service| object::text(service, &["metadata", "uid"]));
+    let is_of_service = |slice: &Value| {
+        let owners = slice.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+        is_ready(slice) && owners.map(|owner| object::text(owner, &["uid"])).any(|owner| Some(owner) == uid)
+    };
     let contents = |slice: &Value| {
         let part = |field: &str| slice.get(field).filter(|value| !value.is_null()).cloned();
         (object::name(slice).to_owned(), part("addressType"), part("endpoints"), part("ports"))
@@ -195,8 +200,9 @@ pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapStat
         },
         has_equal_copies: wanted == found,
         has_copies: !copies.is_empty(),
-        // Without a ready endpoint, the control plane has none to list.
-        has_own_endpoints: own.iter().any(|slice| is_ready(slice)) || !copies.iter().any(|slice| is_ready(slice)),
+        // Without a ready endpoint, the control plane has none to list. It deletes those of the deleted Service.
+        has_own_endpoints: own.iter().any(|slice| is_ready(slice)) && of_service.iter().any(is_of_service)
+            || !copies.iter().any(|slice| is_ready(slice)),
     })
 }
 

@@ -58,6 +58,6 @@ pub struct SwapState {
     /// Whether the copied EndpointSlices equal those of the Service.
     pub has_equal_copies: bool,
     pub has_copies: bool,
-    /// Whether the control plane lists ready endpoints of the alias, as far as there are any.
+    /// Whether the control plane lists ready endpoints of the Service and of its alias, as far as there are any.
     pub has_own_endpoints: bool,
 }
