@@ -18,9 +18,11 @@ use clusterip_core::settings::parse_cidr;
 use clusterip_moves::renumbering::change::Direction;
 use clusterip_moves::renumbering::record::{Phase, Record};
 use clusterip_moves::renumbering::step::Goal;
-use futures::poll;
+use futures::{FutureExt as _, StreamExt as _, poll};
 use ipnet::IpNet;
 use kube::Client;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{Config, watcher};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -31,6 +33,7 @@ use super::missing_permissions::Reads;
 use super::move_::{MoveArguments, Output, confirm};
 use super::terminal::{TerminalOptions, heartbeat, notice, print_error, warn};
 use crate::renumber::check::{self, Check, Given};
+use crate::renumber::objects::{self, SLICE};
 use crate::renumber::observe::Observer;
 use crate::renumber::run::{End, Run, changed_pools, keep_equal};
 use crate::renumber::store::Store;
@@ -40,7 +43,7 @@ use crate::services::controller::stored_settings::{self, SettingsOrigin};
 use crate::starter;
 use crate::text::joined;
 
-/// How often `clusterip renumber keep` looks at the endpoints.
+/// How often `clusterip renumber keep` looks at the endpoints when they do not change.
 const KEEP_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a request may take without a limit of this command.
 const NO_LIMIT: Duration = Duration::from_secs(60);
@@ -270,6 +273,8 @@ impl CommonArguments {
     async fn keep(&self) -> anyhow::Result<ExitCode> {
         let (client, _, mut store) = self.connect().await?;
         let mut interrupt = pin!(shutdown_signal());
+        let of_kubernetes = Config::default().labels("kubernetes.io/service-name=kubernetes");
+        let mut changes = pin!(watcher(objects::api(&client, SLICE, Some("default")), of_kubernetes).default_backoff());
         let mut was_recorded = false;
         loop {
             let kept = async {
@@ -285,6 +290,8 @@ impl CommonArguments {
             }
             tokio::select! {
                 () = &mut interrupt => return Ok(ExitCode::SUCCESS),
+                // Without the permission to watch, or while the API server restarts, the interval remains.
+                _ = changes.next() => while let Some(Some(_)) = changes.next().now_or_never() {},
                 () = sleep(KEEP_INTERVAL) => {}
             }
         }

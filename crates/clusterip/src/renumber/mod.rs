@@ -5,7 +5,7 @@ pub mod check;
 pub mod findings;
 mod installer;
 mod mentions;
-mod objects;
+pub mod objects;
 pub mod observe;
 pub mod run;
 mod services;
