@@ -30,7 +30,8 @@
 //!
 //! # Modules
 //! This module begins moves, and carries out the steps on the Service itself. `seamless_run` carries out those on
-//! temporary Services. `records` stores the journals, and [`targets`] chooses target addresses.
+//! temporary Services, and `windows` says when, if several Services move at once. `records` stores the journals, and
+//! [`targets`] chooses target addresses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -57,9 +58,11 @@ use tokio::time::{Instant, sleep, timeout};
 pub(crate) mod records;
 mod seamless_run;
 pub mod targets;
+mod windows;
 
 use self::records::{Records, UnfinishedMoves, refusal_of, text_of};
 use self::targets::{Attempt, MAX_TARGETS, Targets, next_target, same_families};
+use self::windows::Windows;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// A record may take several requests. If the answer about the endpoints is older then, they are listed again.
@@ -149,13 +152,15 @@ pub struct Mover {
     pub limits: Limits,
     size: Size,
     pub unfinished: UnfinishedMoves,
+    windows: Windows,
 }
 
 impl Mover {
     /// A mover which records its moves in `namespace`, the server's namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
         let (records, unfinished) = (Records::new(client.clone(), namespace), UnfinishedMoves::default());
-        Self { client, records, limits: Limits::default(), size: Size::Large, unfinished }
+        let (limits, size, windows) = (Limits::default(), Size::Large, Windows::default());
+        Self { client, records, limits, size, unfinished, windows }
     }
 
     #[must_use]

@@ -215,6 +215,12 @@ impl<T: Targets> Run<'_, T> {
         seen: &mut Observed,
         journal: &Journal,
     ) -> Result<bool, MoveError> {
+        // The other steps belong to a swap that has begun.
+        if let SeamlessStep::Create(_) | SeamlessStep::ReleaseOld | SeamlessStep::Delete(Role::Old | Role::Trigger) =
+            step
+        {
+            self.mover.windows.open().await;
+        }
         let Some(request) = request(step, seen, journal, Timestamp::now().as_second()) else { return Ok(false) };
         let Request { verb, namespace, name, body } = request;
         let path = service_path(&namespace, &name);
