@@ -25,6 +25,9 @@ use super::store::Store;
 
 /// How often the cluster is observed while it does something.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long before the trigger nothing else is changed: kube-proxy waits for its `minSyncPeriod` after the swap before,
+/// and would program the trigger later.
+const BEFORE_TRIGGER: Duration = Duration::from_millis(2100);
 /// How long before a swap the trigger is created: kube-proxy has programmed it by then, and waits for its
 /// `minSyncPeriod` before it programs both halves of the swap.
 const AFTER_TRIGGER: Duration = Duration::from_millis(450);
@@ -150,7 +153,10 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
         let swap = |at: usize| record.swaps.get(at).context("the record has no such swap");
         let trigger = trigger(&self.observer.server_namespace);
         match request {
-            Request::CreateTrigger => create(client, SERVICE, &trigger).await,
+            Request::CreateTrigger => {
+                sleep(BEFORE_TRIGGER).await;
+                create(client, SERVICE, &trigger).await
+            }
             Request::Pause => {
                 sleep(AFTER_TRIGGER).await;
                 Ok(())
