@@ -45,6 +45,7 @@ use crate::text::joined;
 
 /// How often `clusterip renumber keep` looks at the endpoints when they do not change.
 const KEEP_INTERVAL: Duration = Duration::from_secs(2);
+const FIRST_RETRY: Duration = Duration::from_millis(50);
 /// How long a request may take without a limit of this command.
 const NO_LIMIT: Duration = Duration::from_secs(60);
 
@@ -276,6 +277,7 @@ impl CommonArguments {
         let of_kubernetes = Config::default().labels("kubernetes.io/service-name=kubernetes");
         let mut changes = pin!(watcher(objects::api(&client, SLICE, Some("default")), of_kubernetes).default_backoff());
         let mut was_recorded = false;
+        let mut pause = KEEP_INTERVAL;
         loop {
             let kept = async {
                 let Some(record) = store.read().await? else { return Ok(false) };
@@ -284,15 +286,19 @@ impl CommonArguments {
             };
             match kept.await {
                 Ok(false) if was_recorded => return Ok(ExitCode::SUCCESS),
-                Ok(is_recorded) => was_recorded = is_recorded,
-                // The API server may be restarted.
-                Err(error) => warn(&error_chain(&*error)),
+                Ok(is_recorded) => (was_recorded, pause) = (is_recorded, KEEP_INTERVAL),
+                // An API server may be restarted, and the alias still lead to it: the next connection may lead to
+                // another one.
+                Err(error) => {
+                    warn(&error_chain(&*error));
+                    pause = if pause == KEEP_INTERVAL { FIRST_RETRY } else { KEEP_INTERVAL.min(2 * pause) };
+                }
             }
             tokio::select! {
                 () = &mut interrupt => return Ok(ExitCode::SUCCESS),
                 // Without the permission to watch, or while the API server restarts, the interval remains.
                 _ = changes.next() => while let Some(Some(_)) = changes.next().now_or_never() {},
-                () = sleep(KEEP_INTERVAL) => {}
+                () = sleep(pause) => {}
             }
         }
     }
