@@ -72,7 +72,8 @@ fn table(about: &str, parts: &[Part]) -> String {
     let seconds: u64 = parts.iter().map(|part| part.seconds).sum();
     let first = ["all".to_owned(), format!("{seconds} s")];
     lines.push(row(first.into_iter().chain(kinds().map(|kind| cell(&sum(&|it| it == *kind)))).collect()));
-    lines.extend([String::new(), format!("- Services and DNS: {}", cell(&sum(&|kind| !kind.is_to_api_server())))]);
+    let all = sum(&|kind| !kind.is_to_api_server());
+    lines.extend([String::new(), format!("- Services and DNS: {}; {} took a second or more", cell(&all), all.slow)]);
     for part in parts {
         for (kind, requests) in &part.kinds {
             let errors = requests.errors.iter();

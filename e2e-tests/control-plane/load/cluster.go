@@ -51,7 +51,7 @@ func runCluster(args []string) error {
 	flags.StringVar(&o.newDNS, "new-dns", "", "another `IP:PORT` of it, which counts from the first answer on")
 	flags.IntVar(&o.rate, "rate", 25, "requests per second of each kind")
 	flags.IntVar(&o.apiRate, "api-rate", 5, "requests per second to the API server, with new connections and as many with kept ones")
-	flags.DurationVar(&o.timeout, "timeout", time.Second, "the time limit of a request to a Service or to DNS")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Second, "the time limit of a request to a Service or to DNS")
 	flags.DurationVar(&o.apiTimeout, "api-timeout", 5*time.Second, "the time limit of a request to the API server")
 	flags.DurationVar(&o.duration, "duration", time.Minute, "how long to send requests at most")
 	flags.StringVar(&o.until, "until", "", "the `FILE` whose existence ends the run")
@@ -107,7 +107,7 @@ func (o clusterOptions) clients() ([]kindOfRequest, error) {
 		server.send = func(nth int) outcome {
 			sent := time.Now()
 			_, _, err := o.lookUp(address, o.service(nth))
-			return outcome{sent, err}
+			return ended(sent, err)
 		}
 		kinds = append(kinds, server)
 	}
@@ -226,14 +226,14 @@ func (c *addressClient) request(nth int) outcome {
 	if !sent.Before(known.until) {
 		address, ttl, err := c.o.lookUp(c.o.resolver, service)
 		if err != nil {
-			return outcome{sent, err}
+			return ended(sent, err)
 		}
 		known = knownAddress{address, time.Now().Add(ttl)}
 		c.mutex.Lock()
 		c.known[service] = known
 		c.mutex.Unlock()
 	}
-	return outcome{sent, request(net.JoinHostPort(known.address, c.o.port), c.o.timeout).err}
+	return ended(sent, request(net.JoinHostPort(known.address, c.o.port), c.o.timeout).err)
 }
 
 // apiClients are clients of the API server as programs in Pods are: with the address in their environment and their
@@ -255,7 +255,7 @@ func (o clusterOptions) apiClients() ([]kindOfRequest, error) {
 		}}
 		return func(int) outcome {
 			sent := time.Now()
-			return outcome{sent, ask(client, "https://"+o.api+"/version", string(token))}
+			return ended(sent, ask(client, "https://"+o.api+"/version", string(token)))
 		}
 	}
 	return []kindOfRequest{

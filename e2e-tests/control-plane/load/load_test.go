@@ -41,7 +41,7 @@ func TestSummary(t *testing.T) {
 			if !test.requests[nth] {
 				err = failed
 			}
-			r.record(outcome{begin.Add(time.Duration(nth) * time.Second), err})
+			r.record(outcome{sent: begin.Add(time.Duration(nth) * time.Second), err: err})
 		}
 		s := r.summary()
 		if s.Requests != len(test.requests) || s.Failed != test.failed || s.LongestPause != test.pause {
@@ -63,7 +63,7 @@ func TestSeconds(t *testing.T) {
 		{"no request", nil, false, []second{}},
 		{"all succeed", []bool{true, true, true}, false, []second{{At: 100, Requests: 2, LongestPause: 500}, {At: 101, Requests: 1, LongestPause: 500}}},
 		{"one fails", []bool{true, true, false, true}, false, []second{
-			{At: 100, Requests: 2, LongestPause: 500}, {At: 101, Requests: 2, Failed: 1, LongestPause: 1000, Errors: one},
+			{At: 100, Requests: 2, LongestPause: 500}, {At: 101, Requests: 2, Failed: 1, Slow: 1, LongestPause: 1000, Errors: one},
 		}},
 		{"the last one fails", []bool{true, false}, false, []second{{At: 100, Requests: 2, Failed: 1, LongestPause: 500, Errors: one}}},
 		{"the first one fails", []bool{false, true}, false, []second{{At: 100, Requests: 2, Failed: 1, LongestPause: 500, Errors: one}}},
@@ -75,7 +75,8 @@ func TestSeconds(t *testing.T) {
 			if !test.requests[nth] {
 				err = failed
 			}
-			r.record(outcome{time.Unix(100, 0).Add(time.Duration(nth) * time.Second / 2), err})
+			took := time.Duration(nth) * time.Second / 3
+			r.record(outcome{time.Unix(100, 0).Add(time.Duration(nth) * time.Second / 2), err, took})
 		}
 		if got := r.seconds(test.isLate); !reflect.DeepEqual(got, test.seconds) {
 			t.Errorf("%s: %+v", test.name, got)

@@ -29,12 +29,16 @@ func (r *recorder) record(outcome outcome) {
 	r.outcomes = append(r.outcomes, outcome)
 }
 
+// slow is how long a request takes that counts as slow: TCP repeats a lost packet after a second.
+const slow = time.Second
+
 // second is what becomes of the requests that were sent in one second since 1970, and the longest of the pauses between
 // two successful requests that ended in it, in milliseconds.
 type second struct {
 	At           int64          `json:"at"`
 	Requests     int            `json:"requests"`
 	Failed       int            `json:"failed"`
+	Slow         int            `json:"slow"`
 	LongestPause int64          `json:"longestPause"`
 	Errors       map[string]int `json:"errors,omitempty"`
 }
@@ -63,6 +67,9 @@ func (r *recorder) seconds(isLate bool) []second {
 		now.LongestPause = max(now.LongestPause, outcome.sent.Sub(last).Milliseconds())
 		if outcome.err == nil {
 			last = outcome.sent
+			if outcome.took >= slow {
+				now.Slow++
+			}
 			continue
 		}
 		now.Failed++

@@ -16,11 +16,15 @@ import (
 // pauseBetween is the time between two requests of a connection that stays open.
 const pauseBetween = 100 * time.Millisecond
 
-// outcome is the time at which a request was sent, and its error.
+// outcome is the time at which a request was sent, its error, and how long it took.
 type outcome struct {
 	sent time.Time
 	err  error
+	took time.Duration
 }
+
+// ended is the outcome of a request that ends now.
+func ended(sent time.Time, err error) outcome { return outcome{sent, err, time.Since(sent)} }
 
 // request looks the host up, connects, sends one request and reads its answer, all within the time limit.
 func request(target string, timeout time.Duration) outcome {
@@ -29,10 +33,10 @@ func request(target string, timeout time.Duration) outcome {
 	defer cancel()
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", target)
 	if err != nil {
-		return outcome{sent, err}
+		return ended(sent, err)
 	}
 	defer connection.Close()
-	return outcome{sent, exchange(connection, bufio.NewReader(connection), target, "close", sent.Add(timeout))}
+	return ended(sent, exchange(connection, bufio.NewReader(connection), target, "close", sent.Add(timeout)))
 }
 
 // keepOpen sends requests through one connection until the context ends. A request that fails ends the connection, and
@@ -56,7 +60,7 @@ func keepOpen(ctx context.Context, target string, timeout, pause time.Duration, 
 		if err != nil {
 			connection = nil
 		}
-		to.record(outcome{sent, err})
+		to.record(ended(sent, err))
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):

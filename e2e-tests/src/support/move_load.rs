@@ -76,6 +76,9 @@ pub struct Requests {
     pub requests: u64,
     /// The number of requests that failed.
     pub failed: u64,
+    /// The number of requests that succeeded after a second or more, if the program counts them.
+    #[serde(default)]
+    pub slow: u64,
     /// The longest time in which no request of a client succeeded, in milliseconds.
     pub longest_pause: u64,
     /// How often each kind of error occurred.
@@ -88,6 +91,7 @@ impl Requests {
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
+        self.slow += other.slow;
         self.longest_pause = self.longest_pause.max(other.longest_pause);
         for (kind, count) in &other.errors {
             *self.errors.entry(kind.clone()).or_default() += count;

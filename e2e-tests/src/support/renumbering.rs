@@ -185,6 +185,8 @@ pub async fn renumber(cluster: &WholeCluster, plan: Plan) -> Vec<Part> {
     if plan.compares_restarts {
         run.step(Step::RestartsAfterSwitch).await;
         run.restart_api_servers(NEW).await;
+        let log = ["logs", "--namespace", NAMESPACE, "deployment/clusterip-renumbering"];
+        eprintln!("clusterip renumber keep: {}", cluster.kubectl(&log).await.stdout);
     }
     run.step(Step::Kubelets).await;
     run.restart_kubelets().await;
@@ -442,7 +444,7 @@ impl Run<'_> {
             for (kind, seconds) in self.result(client).await {
                 for Second { at, requests } in seconds {
                     let Some(nth) = begun.iter().position(|(_, from)| *from <= at) else { continue };
-                    if requests.failed > 0 {
+                    if requests.failed + requests.slow > 0 {
                         let (step, second) = (begun[nth].0.name(), at - begun[nth].1);
                         eprintln!("{client}, {}, {step}, second {second}: {requests:?}", kind.name());
                     }
