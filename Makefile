@@ -104,7 +104,7 @@ HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.
 HELM_USED := $(or $(HELM),$(HELM_BUILT))
 # The tests of `e2e` that run helm.
 HELM_TESTS := deploy_chart:: gitops::helm_
-# MetalLB's controller and its definitions, built once, like helm, and the tests of `e2e` with it.
+# MetalLB's controller, its speaker and its manifests, built once, like helm, and the tests of `e2e` with the controller.
 METALLB_BUILT := $(CACHE)/metallb/$(shell cat e2e-tests/metallb/go.mod e2e-tests/metallb/go.sum | sha256sum | head -c 12)
 METALLB_TESTS := metallb::
 # The tests of `e2e` that use all processors, or stop what they depend on: each would delay the others.
@@ -256,10 +256,10 @@ tested-images: program
 
 # For other users than root, the tests are ignored, as those of test-external.
 .PHONY: test-pods
-test-pods: tested-images cluster-programs load $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
+test-pods: tested-images cluster-programs load $(HELM_USED) $(METALLB_BUILT) ## Test the deployments with real Pods, in a cluster with two nodes
 	@scripts/install-programs $(NODE_PROGRAMS) || true
-	$(ON_CONTROL_PLANE) CLUSTERIP_HELM=$(HELM_USED) CLUSTERIP_IMAGES=$(CURDIR)/$(TESTED) \
-		CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) cargo test $(ALL) --test pods
+	$(ON_CONTROL_PLANE) CLUSTERIP_HELM=$(HELM_USED) CLUSTERIP_METALLB=$(METALLB_BUILT) \
+		CLUSTERIP_IMAGES=$(CURDIR)/$(TESTED) CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) cargo test $(ALL) --test pods
 
 # For other users than root, the tests are ignored, as those of test-pods.
 .PHONY: test-kubewarden
@@ -311,15 +311,17 @@ $(HELM_BUILT): | go
 	go -C e2e-tests/helm build -buildvcs=false -gcflags all=-dwarf=false -ldflags "-s -w" -o "$$partial" helm.sh/helm/v4/cmd/helm; \
 	mv "$$partial" $@
 
-# Built in a temporary folder, like helm. The definitions are in the module of the controller.
+# Built in a temporary folder, like helm. The manifests are in the same module.
 $(METALLB_BUILT): | go
-	@echo "building the controller of MetalLB for the tests, once: some minutes"
+	@echo "building the controller and the speaker of MetalLB for the tests, once: some minutes"
 	@mkdir -p $(@D)
 	@partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
 	CGO_ENABLED=0 go -C e2e-tests/metallb build -buildvcs=false -o "$$partial/" -gcflags all=-dwarf=false -ldflags "-s -w" \
-		go.universe.tf/metallb/controller; \
-	cp -r --no-preserve=mode "$$(go -C e2e-tests/metallb list -m -f '{{.Dir}}' go.universe.tf/metallb)/config/crd/bases" "$$partial/crds"; \
-	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/controller
+		go.universe.tf/metallb/controller go.universe.tf/metallb/speaker; \
+	config=$$(go -C e2e-tests/metallb list -m -f '{{.Dir}}' go.universe.tf/metallb)/config; \
+	cp -r --no-preserve=mode "$$config/crd/bases" "$$partial/crds"; \
+	cp --no-preserve=mode "$$config/manifests/metallb-native.yaml" "$$partial/"; \
+	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/speaker
 
 # Built in a temporary folder, like helm. The charts are in the module of the controller.
 $(KUBEWARDEN_BUILT): | go

@@ -9,6 +9,7 @@ mod called_by_control_plane;
 mod chart;
 mod external;
 mod health;
+mod metallb;
 mod monitoring;
 mod moves;
 mod nodes;
@@ -33,6 +34,9 @@ const CASES: [(&str, Case); 12] = [
     ("drain_of_the_leader_s_node_fails_no_request", |cluster| Box::pin(replicas::drain_of_the_leaders_node(cluster))),
     ("pods_become_ready_when_they_serve_and_stay", |cluster| Box::pin(health::pods_become_ready_and_stay(cluster))),
     ("external_addresses_of_both_pools_answer", |cluster| Box::pin(external::addresses_of_both_pools_answer(cluster))),
+    ("address_that_clusterip_chooses_is_announced_by_metallb", |cluster| {
+        Box::pin(metallb::chosen_address_is_announced(cluster))
+    }),
     ("pod_cidrs_are_checked_with_deploy_nodes", |cluster| Box::pin(nodes::pod_cidrs_are_checked(cluster))),
     ("metrics_answer_where_deploy_monitoring_says", |cluster| Box::pin(monitoring::scrape_target_answers(cluster))),
     ("chart_is_installed_upgraded_and_uninstalled", |cluster| Box::pin(chart::install_upgrade_uninstall(cluster))),
@@ -52,5 +56,6 @@ fn main() {
 }
 
 fn start() -> WholeCluster {
-    WholeCluster::start(NODES, &tested_images().unwrap())
+    let folder = tempfile::tempdir().unwrap();
+    WholeCluster::start(NODES, &[tested_images().unwrap(), metallb::write_images(folder.path())].concat())
 }

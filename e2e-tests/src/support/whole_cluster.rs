@@ -97,11 +97,15 @@ impl WholeCluster {
         answer["responses"][0].as_str().map(str::to_owned).ok_or(text)
     }
 
-    /// The name of the Pod that answers a web request from a client outside of the cluster, in the network of the
-    /// nodes.
+    /// The network namespace of a client outside of the cluster, in the network of the nodes.
+    pub fn outside(&self) -> PathBuf {
+        let pid = fs::read_to_string(self.folder().join("pid")).unwrap();
+        format!("/proc/{}/root/run/netns/outside", pid.trim()).into()
+    }
+
+    /// The name of the Pod that answers a web request from a client outside of the cluster.
     pub async fn ask_from_outside(&self, server: SocketAddr) -> io::Result<String> {
-        let pid = fs::read_to_string(self.folder().join("pid"))?;
-        let network = File::open(format!("/proc/{}/root/run/netns/outside", pid.trim()))?;
+        let network = File::open(self.outside())?;
         // A thread of its own, because it stays in the other network namespace.
         let asked = std::thread::spawn(move || -> io::Result<String> {
             setns(network, CloneFlags::CLONE_NEWNET)?;
