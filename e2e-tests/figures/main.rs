@@ -1,7 +1,7 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
 //! `PARTS` selects parts: `load`, `claims`, `helm`, `nodes`, `crowd`, `surveys`, `memory`, `full`, `pools`, `fence`,
-//! `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without `PARTS`, all parts except
-//! `huge` are measured.
+//! `tenants`, `heartbeats` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without `PARTS`, all parts
+//! except `huge` are measured.
 //! The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may be
 //! busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions. Only the part
 //! `huge` compares two control planes, one of which has no Services.
@@ -14,6 +14,7 @@ mod bench;
 mod etcd;
 mod fence;
 mod full_pools;
+mod heartbeats;
 mod helm;
 mod huge;
 mod large;
@@ -107,6 +108,10 @@ async fn figures() {
     if asked("tenants") {
         table.head("A tenant with 192 large workloads, 48 dry runs at a time");
         tenants::measure(&Bench::start().await, pairs).await.rows(&mut table);
+    }
+    if asked("heartbeats") {
+        table.head("Heartbeats of agents, without addresses");
+        heartbeats::measure(&Bench::start().await, pairs).await.rows(&mut table);
     }
     if only.iter().any(|name| name == "huge") {
         table.head("100,000 Services, 20,000 Deployments and 50,000 Pods");
