@@ -57,7 +57,7 @@ pub async fn ready_pod(plane: &ControlPlane, name: &str) {
         "spec": {"nodeName": "node-a", "automountServiceAccountToken": false,
             "containers": [{"name": "main", "image": "registry.example.com/coredns"}]}});
     plane.apply(&pod.to_string()).await;
-    let status = json!({"status": {"phase": "Running", "podIP": "10.1.0.9", "podIPs": [{"ip": "10.1.0.9"}],
+    let status = json!({"status": {"phase": "Running", "podIP": "10.1.0.9", "podIPs": [{"ip": "10.1.0.9"}, {"ip": "fd00:1::9"}],
         "conditions": [{"type": "Ready", "status": "True"}]}});
     let path = format!("/api/v1/namespaces/kube-system/pods/{name}/status");
     send(&plane.client(), Method::PATCH, &path, Some(&status)).await.unwrap();

@@ -80,7 +80,7 @@ enum Command {
         /// Do not ask the kubelets which DNS address they give to Pods: all of them give the new one
         #[arg(long)]
         kubelets_changed: bool,
-        /// Remove the old addresses although Pods, kubelets or Services use them, and cut these off
+        /// Remove the old addresses although Pods or kubelets use them, and cut these off
         #[arg(long)]
         force: bool,
     },

@@ -182,7 +182,7 @@ pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapStat
         let part = |field: &str| slice.get(field).filter(|value| !value.is_null()).cloned();
         (object::name(slice).to_owned(), part("addressType"), part("endpoints"), part("ports"))
     };
-    let mut wanted: Vec<_> = of_service.iter().map(|slice| contents(&swap.copied(slice))).collect();
+    let mut wanted: Vec<_> = swap.copies(&of_service).iter().map(contents).collect();
     let mut found: Vec<_> = copies.iter().map(|slice| contents(slice)).collect();
     wanted.sort_by(|one, other| one.0.cmp(&other.0));
     found.sort_by(|one, other| one.0.cmp(&other.0));

@@ -260,7 +260,7 @@ async fn delete_if(client: &Client, swap: &Swap, name: &str, is_one: impl Fn(&Va
 /// Makes the copied EndpointSlices of an alias equal to those of its Service.
 async fn copy(client: &Client, swap: &Swap) -> anyhow::Result<()> {
     let found = slices(client, &swap.namespace, &swap.name).await?;
-    let wanted: Vec<Value> = found.iter().map(|slice| swap.copied(slice)).collect();
+    let wanted = swap.copies(&found);
     let parameters = PatchParams::apply(MANAGER).force();
     for slice in &wanted {
         let name = object::name(slice);

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::change::Change;
 use crate::temporary::{MANAGED_BY, Role};
+use clusterip_core::address::Family;
 use clusterip_core::annotations::TEMPORARY_LABEL;
 
 /// The name of the ConfigMap with the record, in the namespace of the server.
@@ -159,8 +160,16 @@ impl Swap {
         self.alias.pointer("/spec/selector").and_then(Value::as_object).is_some_and(|selector| !selector.is_empty())
     }
 
-    /// The EndpointSlice of the alias that has the endpoints of one of the Service.
-    pub fn copied(&self, slice: &Value) -> Value {
+    /// The EndpointSlices of the alias that have the endpoints of those of the Service, in the families of the alias.
+    pub fn copies(&self, slices: &[Value]) -> Vec<Value> {
+        let is_of_alias = |slice: &&Value| {
+            let family = slice.get("addressType").and_then(Value::as_str).and_then(Family::parse);
+            self.old.iter().any(|address| Some(Family::of(*address)) == family)
+        };
+        slices.iter().filter(is_of_alias).map(|slice| self.copied(slice)).collect()
+    }
+
+    fn copied(&self, slice: &Value) -> Value {
         let name = slice.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let alias = self.alias_name();
         json!({
@@ -290,6 +299,10 @@ mod tests {
         };
         assert_eq!(swap, expected);
         assert!(swap.has_selector());
+        let slice = |name: &str, family: &str| json!({"metadata": {"name": name}, "addressType": family});
+        let copies = swap.copies(&[slice("kube-dns-a", "IPv4"), slice("kube-dns-b", "IPv6")]);
+        let names: Vec<&Value> = copies.iter().map(|copy| &copy["metadata"]["name"]).collect();
+        assert_eq!(names, ["clusterip-copy-kube-dns-a"]);
         // A record is read as it was written.
         let mut record = Record::new(change(&[("10.96.0.0/16", "10.100.0.0/16")]), Vec::new());
         record.swaps = vec![swap];
