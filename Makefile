@@ -368,12 +368,15 @@ $(UPSTREAM_TESTS): | go control-plane
 	$(GO_BUILD) -o "$$partial/" "$${without_debug[@]}" $(GINKGO); \
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/ginkgo
 
+# A cluster can be renumbered since Kubernetes 1.34.
 .PHONY: test-compat
 test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all supported versions of Kubernetes; the first run builds them, which takes 20 minutes each
 	@failed=; for assets in $(COMPATIBLE_BUILT) $(BUILT_ASSETS); do \
 		echo "== Kubernetes $$(basename $$assets)"; \
+		case $$(basename $$assets) in v1.31.*|v1.33.*) later='--skip renumber::';; *) later=;; esac; \
 		CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$$assets \
-			cargo test --quiet $(ALL) --test e2e || failed="$$failed $$(basename $$assets)"; \
+			cargo test --quiet $(ALL) --test e2e -- $(patsubst %,--skip %,$(HELM_TESTS) $(METALLB_TESTS)) $$later || \
+			failed="$$failed $$(basename $$assets)"; \
 	done; \
 	test -z "$$failed" || { echo "failed on$$failed" >&2; exit 1; }
 
