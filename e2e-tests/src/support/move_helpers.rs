@@ -201,11 +201,16 @@ pub fn deep_fields() -> Vec<u8> {
 }
 
 /// The addresses of the Services of a namespace, each with the name of its Service, as the API server has allocated them.
+/// Before Kubernetes 1.33, only the Services show them.
 pub async fn allocated(client: &Client, namespace: &str) -> Vec<(IpAddr, String)> {
-    let list = send(client, Method::GET, "/apis/networking.k8s.io/v1/ipaddresses", None).await.unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let Some(list) = send(client, Method::GET, "/apis/networking.k8s.io/v1/ipaddresses", None).await else {
+        let list = send(client, Method::GET, &services(namespace), None).await.unwrap();
+        let with_address = |service: &Value| Some((*addresses(service).first()?, text(&service["metadata"]["name"])));
+        return list["items"].as_array().unwrap().iter().filter_map(with_address).collect();
+    };
     let items = list["items"].as_array().unwrap().iter();
     let own = items.filter(|item| item["spec"]["parentRef"]["namespace"] == namespace);
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
     own.map(|item| (text(&item["metadata"]["name"]).parse().unwrap(), text(&item["spec"]["parentRef"]["name"])))
         .collect()
 }
