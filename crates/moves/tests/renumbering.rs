@@ -367,9 +367,11 @@ impl World {
             if may && self.running.is_none() {
                 let mut world = self.clone();
                 world.flags[at] = !world.flags[at];
+                // The API servers are alike: which of them has the new flag does not matter.
+                world.flags.sort_unstable();
                 // The process that has started compares its flag at once.
                 if let Range::Present { is_new, .. } = world.default {
-                    world.differs |= world.flags[at] != is_new;
+                    world.differs |= !self.flags[at] != is_new;
                 }
                 all.push(world);
             }
@@ -505,7 +507,7 @@ fn explore(next: Next, waits: bool) -> Result<usize, &'static str> {
 #[test]
 fn renumbering_ends_also_if_its_commands_are_killed_at_any_request() {
     let states = explore(step::next, true);
-    assert!(states.is_ok_and(|states| states > 50_000), "{states:?}");
+    assert!(states.is_ok_and(|states| states > 40_000), "{states:?}");
 }
 
 /// As if all API servers ran with the new flag.
