@@ -75,7 +75,7 @@ pub fn callers() -> impl Iterator<Item = Kind> {
     CALLERS.iter().map(owned)
 }
 
-/// Those of them whose webhooks are asked about requests.
+/// The callers to which the API server sends requests for objects: the kinds of webhook configurations.
 pub(crate) fn webhook_configurations() -> impl Iterator<Item = Kind> {
     callers().filter(|(api_version, _)| api_version == "admissionregistration.k8s.io/v1")
 }

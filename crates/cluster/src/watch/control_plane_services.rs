@@ -5,9 +5,10 @@
 //! request that ends the move. So the controller checks whether the control plane calls a Service before it moves the
 //! Service. While one of the kinds is not listed yet, or its watch fails, there is no answer, and no Service moves.
 //!
-//! A [`ClosedWebhook`] would refuse the requests of a move of its own Service, so nobody can move this Service. The API
-//! server may have an open connection to the webhook, and use it while the Service has no address. But it does not do so
-//! since Kubernetes 1.37, and in older versions the connection may be closed at any time, so no version is relied on.
+//! A [`BlockingWebhook`] can't answer while its own Service moves, and the API server refuses requests of the move
+//! without its answer. So such a Service does not move. The API server may use a connection to the webhook that it has
+//! opened before. That of Kubernetes 1.37 did not do so in a test, and in older versions the connection may be closed
+//! at any time, so the rule is the same for all versions.
 //!
 //! The same objects show whether webhooks of other programs choose addresses of Services, too.
 
@@ -61,8 +62,8 @@ pub fn called_by(callers: &[Caller]) -> String {
     format!("called by {}", shortened(callers))
 }
 
-/// What opens closed webhooks for a move, and why that is needed.
-pub fn opening(webhooks: &[String]) -> String {
+/// What an administrator sets in blocking webhooks so that a move is possible, and why.
+pub fn webhook_remedy(webhooks: &[String]) -> String {
     format!(
         "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in {}, because the API server refuses \
          the requests of the move without an answer of the webhook",
@@ -80,8 +81,8 @@ fn shortened(all: &[impl fmt::Display]) -> String {
 /// What a webhook configuration, an `APIService` or a `CustomResourceDefinition` calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls {
-    /// The Services, each with those of its webhooks that are closed.
-    pub services: BTreeMap<ServiceKey, Vec<ClosedWebhook>>,
+    /// The Services, each with those of its webhooks that block its move.
+    pub services: BTreeMap<ServiceKey, Vec<BlockingWebhook>>,
     /// Whether a webhook of another program in it chooses addresses of Services, too.
     pub chooses_addresses: bool,
 }
@@ -94,11 +95,11 @@ impl Calls {
         let text = |service: &Value, field: &str| Some(service.get(field)?.as_str()?.to_owned());
         let key = |service: &Value| Some(ServiceKey::new(text(service, "namespace")?, text(service, "name")?));
         let called =
-            webhooks.iter().map(|webhook| (webhook.pointer("/clientConfig/service"), ClosedWebhook::of(webhook)));
+            webhooks.iter().map(|webhook| (webhook.pointer("/clientConfig/service"), BlockingWebhook::of(webhook)));
         let mut services = BTreeMap::<_, Vec<_>>::new();
-        for (service, closed) in called.chain([(object.pointer("/spec/service"), None)]) {
+        for (service, blocking) in called.chain([(object.pointer("/spec/service"), None)]) {
             if let Some(key) = service.and_then(key) {
-                services.entry(key).or_default().extend(closed);
+                services.entry(key).or_default().extend(blocking);
             }
         }
         let chooses_addresses = webhooks.iter().any(|webhook| chooses_addresses(webhook));
@@ -106,18 +107,18 @@ impl Calls {
     }
 }
 
-/// A webhook without whose answer the API server refuses requests that a move consists of.
+/// A webhook that blocks the move of its own Service: the API server sends it requests of the move, and refuses them
+/// without its answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClosedWebhook {
+pub struct BlockingWebhook {
     pub name: String,
-    /// About objects of which Namespaces it is asked, and about which objects; `None` if about all, or if that can't be
-    /// read.
+    /// The selectors of Namespaces and of objects; `None` for one that selects everything or can't be read.
     namespaces: Option<LabelSelector>,
     objects: Option<LabelSelector>,
 }
 
-impl ClosedWebhook {
-    /// `None` for a webhook that is not closed. Its conditions are not evaluated, so it counts as closed unless one of
+impl BlockingWebhook {
+    /// `None` for a webhook that blocks no move. Its conditions are not evaluated: it counts as blocking unless one of
     /// them is `false`.
     fn of(webhook: &Value) -> Option<Self> {
         if object::text(webhook, &["failurePolicy"]) == "Ignore" || is_never_called(webhook) {
@@ -134,14 +135,14 @@ impl ClosedWebhook {
                     && has(rule, "resources", &["*", "*/*", resource, &with_subresources])
             })
         };
-        // The API server itself creates and deletes these for the addresses of Services. They have no namespace, so the
-        // selector of Namespaces does not exclude them, and they do not have the labels of the Service.
-        let is_asked_about_addresses = covers("networking.k8s.io", "ipaddresses");
-        if !is_asked_about_addresses && !covers("", "services") {
+        // The API server itself creates and deletes IPAddresses for the addresses of Services. They have no namespace,
+        // so the selector of Namespaces does not exclude them, and they do not have the labels of the Service.
+        let receives_addresses = covers("networking.k8s.io", "ipaddresses");
+        if !receives_addresses && !covers("", "services") {
             return None;
         }
         let selector = |field: &str| match webhook.get(field) {
-            Some(selector) if !is_asked_about_addresses => LabelSelector::deserialize(selector).ok(),
+            Some(selector) if !receives_addresses => LabelSelector::deserialize(selector).ok(),
             _ => None,
         };
         Some(Self {
@@ -151,7 +152,7 @@ impl ClosedWebhook {
         })
     }
 
-    /// The least webhook of this Service that is closed in the same way.
+    /// The smallest webhook of this Service that blocks the same moves.
     pub fn reduced(&self, service: &Value) -> Value {
         let rule = json!({"apiGroups": [""], "operations": ["*"], "resources": ["services"]});
         let mut reduced = json!({
@@ -165,9 +166,9 @@ impl ClosedWebhook {
         reduced
     }
 
-    /// Whether it may be asked about an object with these labels in a Namespace with those labels; `None` for unknown
-    /// labels.
-    fn may_be_asked(&self, namespace: Option<&Labels>, object: Option<&Labels>) -> bool {
+    /// Whether the API server may send it requests for an object, given the labels of the Namespace and of the object;
+    /// `None` for unknown labels.
+    fn may_receive(&self, namespace: Option<&Labels>, object: Option<&Labels>) -> bool {
         let may_match = |selector: &Option<LabelSelector>, labels: Option<&Labels>| match (selector, labels) {
             (Some(selector), Some(labels)) => {
                 Selector::try_from(selector.clone()).map_or(true, |selector| selector.matches(labels))
@@ -214,21 +215,20 @@ impl ControlPlaneServices {
         Ok(self.known_callers(namespace, name))
     }
 
-    /// The closed webhooks of a Service that may be asked about requests of a move of it: about the Service itself, or
-    /// about the objects with these labels in these namespaces, which the move writes, too. An error as long as a kind of
-    /// webhook configurations is not completely known.
-    pub fn closed_webhooks(
+    /// The webhooks of a Service that block its move. The move writes the Service and `others`: other objects, each
+    /// given by its namespace and labels. An error as long as a kind of webhook configurations is not completely known.
+    pub fn blocking_webhooks(
         &self,
         service: &StoredService,
         snapshot: &Snapshot,
         others: &[(&str, Labels)],
     ) -> Result<Vec<String>, String> {
         unless_missing(self.missing_of(kinds::webhook_configurations()))?;
-        Ok(self.known_closed_webhooks(service, snapshot, others))
+        Ok(self.known_blocking_webhooks(service, snapshot, others))
     }
 
-    /// As [`Self::closed_webhooks`], but only as far as they are known: for a report.
-    pub fn known_closed_webhooks(
+    /// As [`Self::blocking_webhooks`], but only as far as they are known: for a report.
+    pub fn known_blocking_webhooks(
         &self,
         service: &StoredService,
         snapshot: &Snapshot,
@@ -236,14 +236,14 @@ impl ControlPlaneServices {
     ) -> Vec<String> {
         let of_namespace = |name: &str| Some(&(**snapshot.namespace(name)?).as_ref().ok()?.labels);
         let (key, labels) = (service.key(), service.all_labels());
-        let is_asked = |webhook: &&ClosedWebhook| {
-            webhook.may_be_asked(of_namespace(&key.namespace), labels.as_ref())
-                || others.iter().any(|(namespace, labels)| webhook.may_be_asked(of_namespace(namespace), Some(labels)))
+        let blocks = |webhook: &&BlockingWebhook| {
+            webhook.may_receive(of_namespace(&key.namespace), labels.as_ref())
+                || others.iter().any(|(namespace, labels)| webhook.may_receive(of_namespace(namespace), Some(labels)))
         };
         let callers = self.0.callers.lock();
         let of_service = |(caller, calls): (&Caller, &Calls)| {
-            let closed = calls.services.get(key).into_iter().flatten().filter(is_asked);
-            closed.map(|webhook| format!("webhook {} of {caller}", webhook.name)).collect::<Vec<_>>()
+            let blocking = calls.services.get(key).into_iter().flatten().filter(blocks);
+            blocking.map(|webhook| format!("webhook {} of {caller}", webhook.name)).collect::<Vec<_>>()
         };
         callers.iter().flat_map(of_service).collect()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clusterip_cluster::lookups::stored_cluster::{Asked, StoredCluster, Subject};
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
-use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by, opening};
+use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by, webhook_remedy};
 use clusterip_core::address::Withholding;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::model::{self, ExternalAddress, ExternalUse, Finding};
-use super::services::{self, PlacedService, Surroundings};
+use super::services::{self, MoveConditions, PlacedService};
 use super::{AuditInput, external};
 use crate::service_placement::{Fit, Placement, Skip, as_if_created, merge, skip_reason, without_subject};
 use crate::text::joined;
@@ -77,7 +77,7 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.
     let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, &stored));
     let placed = PlacedService { service: Arc::clone(&stored), placement: as_if_free };
-    let mut findings = services::of_service(settings, &placed, Surroundings::of(input));
+    let mut findings = services::of_service(settings, &placed, MoveConditions::of(input));
     for finding in &mut findings {
         finding.message = input.settings.words(std::mem::take(&mut finding.message));
     }
@@ -154,9 +154,9 @@ fn moves(
             };
             let callers = called.known_callers(&stored.key().namespace, &stored.key().name);
             let snapshot = Snapshot::read(&input.cluster.snapshot);
-            let closed = called.known_closed_webhooks(stored, &snapshot, &[]);
-            if !closed.is_empty() {
-                return Err(format!("it is {}; {}", called_by(&callers), opening(&closed)));
+            let blocking = called.known_blocking_webhooks(stored, &snapshot, &[]);
+            if !blocking.is_empty() {
+                return Err(format!("it is {}; {}", called_by(&callers), webhook_remedy(&blocking)));
             }
             let to = joined(merge(settings, pool, &placement.addresses, new), " and ");
             let load_balancer = stored.is_load_balancer();

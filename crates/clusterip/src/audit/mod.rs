@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, State};
-use self::services::{AuditCache, HALF_MOVED, PlacedService, Surroundings};
+use self::services::{AuditCache, HALF_MOVED, MoveConditions, PlacedService};
 use self::source::AuditedCluster;
 use crate::lease_namespaces::list_leases;
 use crate::service_placement::{Fit, Skip};
@@ -57,7 +57,7 @@ impl AuditInput<'_> {
             Pool { name: pool.name.clone(), ranges: ranges.collect() }
         });
         let pools: Vec<Pool> = pools.collect();
-        let of_service = |placed| services::of_service(settings, placed, Surroundings::of(self));
+        let of_service = |placed| services::of_service(settings, placed, MoveConditions::of(self));
         let mut findings: Vec<Finding> = placed.iter().flat_map(of_service).collect();
         services::of_pools(self, &pools, &mut findings);
         findings.extend(services::over_dns(settings, |address| used.contains_key(&address)));

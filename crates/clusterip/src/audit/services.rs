@@ -8,7 +8,7 @@ use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
-use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by, opening};
+use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by, webhook_remedy};
 use clusterip_core::address::{Family, Order, WithheldSpan, Withholding, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::label_selector::LabelSelector;
@@ -118,27 +118,27 @@ pub(super) const HALF_MOVED: &str = "it looks as if a move has begun and has not
 
 /// What decides whether `clusterip move` moves a Service, besides the Service itself.
 #[derive(Clone, Copy)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct MoveConditions<'a> {
     pub called: &'a ControlPlaneServices,
     pub snapshot: &'a RwLock<Snapshot>,
     /// Whether the settings are refused.
     pub refused: bool,
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> MoveConditions<'a> {
     pub fn of(input: &AuditInput<'a>) -> Self {
         Self { called: &input.cluster.called, snapshot: &input.cluster.snapshot, refused: input.refused }
     }
 }
 
 /// The problems of one Service.
-pub(super) fn of_service(settings: &Settings, placed: &PlacedService, around: Surroundings<'_>) -> Vec<Finding> {
+pub(super) fn of_service(settings: &Settings, placed: &PlacedService, conditions: MoveConditions<'_>) -> Vec<Finding> {
     let placement = match placed.placement.as_ref() {
         Ok(placement) => placement,
         Err(Skip::Unmanaged) => return Vec::new(),
-        Err(Skip::HalfMoved) => return vec![half_moved(placed, around.refused)],
+        Err(Skip::HalfMoved) => return vec![half_moved(placed, conditions.refused)],
     };
-    let mut findings: Vec<Finding> = misplaced(settings, placed, around, placement).into_iter().collect();
+    let mut findings: Vec<Finding> = misplaced(settings, placed, conditions, placement).into_iter().collect();
     if findings.is_empty() && placement.denial().is_none() && placement.mixed.is_empty() {
         return findings;
     }
@@ -219,7 +219,7 @@ pub(super) fn of_pools(input: &AuditInput<'_>, pools: &[model::Pool], findings: 
 fn misplaced(
     settings: &Settings,
     placed: &PlacedService,
-    around: Surroundings<'_>,
+    conditions: MoveConditions<'_>,
     placement: &Placement,
 ) -> Option<Finding> {
     let (id, by_hand) = (placed.service.key(), placed.service.by_hand());
@@ -254,7 +254,7 @@ fn misplaced(
             // Whether the control plane calls the Service matters only for a Service that could move.
             let callers = match by_hand {
                 Some(true) => Vec::new(),
-                _ => around.called.known_callers(&id.namespace, &id.name),
+                _ => conditions.called.known_callers(&id.namespace, &id.name),
             };
             let called = if callers.is_empty() { String::new() } else { format!("; it is {}", called_by(&callers)) };
             let message = format!(
@@ -264,7 +264,7 @@ fn misplaced(
                 ranges(pool, &wrong),
                 placement.evidence.as_deref().unwrap_or_default()
             );
-            let remedy = remedy(&placed.service, !callers.is_empty(), around);
+            let remedy = remedy(&placed.service, !callers.is_empty(), conditions);
             (kind, wrong, Some(pool), message, remedy)
         }
     };
@@ -280,7 +280,7 @@ const REFUSED: &str = "correct the settings, which `clusterip serve` and `cluste
                        Service ranges of the cluster";
 
 /// `is_called` is whether the control plane calls the Service.
-fn remedy(service: &StoredService, is_called: bool, around: Surroundings<'_>) -> String {
+fn remedy(service: &StoredService, is_called: bool, conditions: MoveConditions<'_>) -> String {
     if service.by_hand() == Some(true) {
         return "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it \
                 again"
@@ -289,7 +289,7 @@ fn remedy(service: &StoredService, is_called: bool, around: Surroundings<'_>) ->
     if service.asked_move() == Some(Move::Never) {
         return format!("nothing moves it as long as its annotation {MOVE_ANNOTATION} says never");
     }
-    if around.refused {
+    if conditions.refused {
         return REFUSED.to_owned();
     }
     let is_load_balancer = service.is_load_balancer();
@@ -297,10 +297,10 @@ fn remedy(service: &StoredService, is_called: bool, around: Surroundings<'_>) ->
     if is_called {
         // A server never moves such a Service.
         let moves = format!("`clusterip move{of_command} {MOVE_OPTION} NAMESPACE/NAME` moves it");
-        let closed = around.called.known_closed_webhooks(service, &Snapshot::read(around.snapshot), &[]);
-        return match closed.as_slice() {
+        let blocking = conditions.called.known_blocking_webhooks(service, &Snapshot::read(conditions.snapshot), &[]);
+        return match blocking.as_slice() {
             [] => format!("{moves}: the control plane can't call it for a moment"),
-            closed => format!("{}; then {moves}", opening(closed)),
+            blocking => format!("{}; then {moves}", webhook_remedy(blocking)),
         };
     }
     // A load balancer does not move seamlessly.
@@ -421,9 +421,10 @@ impl MisplacedServices {
     ) -> Self {
         let mut placed = place_all(settings, snapshot, &mut AuditCache::default());
         placed.retain(|placed| selector.is_none_or(|selector| placed.service.is_selected_by(selector)));
-        let around = Surroundings { called, snapshot, refused: false };
-        let found =
-            placed.into_iter().filter_map(|placed| Some((MisplacedService::of(settings, &placed, around)?, placed)));
+        let conditions = MoveConditions { called, snapshot, refused: false };
+        let found = placed
+            .into_iter()
+            .filter_map(|placed| Some((MisplacedService::of(settings, &placed, conditions)?, placed)));
         let (mut services, misplaced): (Vec<_>, Vec<_>) = found.unzip();
         services.sort_by_key(|service: &MisplacedService| service.finding.kind);
         let callers = unknown_callers(called, services.iter().map(|service| &service.finding));
@@ -433,17 +434,17 @@ impl MisplacedServices {
 }
 
 impl MisplacedService {
-    fn of(settings: &LiveSettings, placed: &PlacedService, around: Surroundings<'_>) -> Option<Self> {
+    fn of(settings: &LiveSettings, placed: &PlacedService, conditions: MoveConditions<'_>) -> Option<Self> {
         let placement = placed.placement.as_ref().as_ref().ok()?;
-        let found = of_service(&settings.settings, placed, around);
+        let found = of_service(&settings.settings, placed, conditions);
         let is_misplaced = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::ByHand | Kind::NoPool);
         let finding = found.into_iter().find(is_misplaced)?;
         let service = &placed.service;
-        let closed = around.called.known_closed_webhooks(service, &Snapshot::read(around.snapshot), &[]);
+        let blocking = conditions.called.known_blocking_webhooks(service, &Snapshot::read(conditions.snapshot), &[]);
         let moves = service.by_hand() != Some(true)
             && service.asked_move() != Some(Move::Never)
             && !service.is_deleting()
-            && closed.is_empty();
+            && blocking.is_empty();
         Some(Self { finding, lies_in: placement.lies_in.clone(), moves })
     }
 }

@@ -138,7 +138,7 @@ pub struct MoveOptions {
     #[arg(long)]
     pub load_balancers: bool,
     /// Also move this Service, although the control plane calls it: a webhook, an aggregated API or a CRD conversion
-    /// may fail during the move. If a webhook of it would refuse the move, it stays. May be given several times
+    /// may fail during the move. It stays if one of its webhooks blocks the move. May be given several times
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub called_by_control_plane: Vec<ServiceKey>,
     /// The maximum number of Services that move at once

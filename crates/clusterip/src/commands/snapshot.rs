@@ -14,7 +14,7 @@ use clusterip_cluster::kinds::{self, Kind};
 use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::api_server_lists;
-use clusterip_cluster::watch::control_plane_services::{Calls, ClosedWebhook, K2S};
+use clusterip_cluster::watch::control_plane_services::{BlockingWebhook, Calls, K2S};
 use clusterip_cluster::watch::partial_object::fields_of_kind;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::distinct;
@@ -219,14 +219,14 @@ fn reduced_lease(lease: &Lease) -> serde_json::Result<Value> {
 }
 
 /// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services,
-/// what makes a webhook refuse a move of its own Service, and the name of a webhook of another program that chooses
-/// addresses; `None` if it has none of these. APIServices are kept: every cluster has some, and they show that this kind
-/// was listed.
+/// the fields with which a webhook blocks the move of its own Service, and the name of a webhook of another program
+/// that chooses addresses; `None` if it has none of these. APIServices are kept: every cluster has some, and they show
+/// that this kind was listed.
 fn caller(object: &Value) -> Option<Value> {
     let (kind, Calls { services, chooses_addresses }) = (object::kind(object), Calls::of(object));
-    let services: Vec<(Value, &Vec<ClosedWebhook>)> = services
+    let services: Vec<(Value, &Vec<BlockingWebhook>)> = services
         .iter()
-        .map(|(service, closed)| (json!({"namespace": service.namespace, "name": service.name}), closed))
+        .map(|(service, blocking)| (json!({"namespace": service.namespace, "name": service.name}), blocking))
         .collect();
     let metadata = json!({"name": object::name(object)});
     let mut reduced = json!({"apiVersion": object::api_version(object), "kind": kind, "metadata": metadata});
@@ -239,9 +239,9 @@ fn caller(object: &Value) -> Option<Value> {
         }
         _ => {
             let named = chooses_addresses.then(|| json!({"name": K2S}));
-            let webhooks = services.iter().flat_map(|(service, closed)| match closed.as_slice() {
+            let webhooks = services.iter().flat_map(|(service, blocking)| match blocking.as_slice() {
                 [] => vec![json!({"clientConfig": {"service": service}})],
-                closed => closed.iter().map(|webhook| webhook.reduced(service)).collect(),
+                blocking => blocking.iter().map(|webhook| webhook.reduced(service)).collect(),
             });
             reduced["webhooks"] = webhooks.chain(named).collect();
         }
@@ -401,12 +401,12 @@ mod tests {
         assert_eq!(of_webhooks(json!([])), None);
         let found = of_webhooks(json!([{"name": "workload.clusterip.k2s.io"}]));
         assert_eq!(found.unwrap()["webhooks"], json!([{"name": "clusterip.k2s.io"}]));
-        let closed = json!({
+        let blocking = json!({
             "clientConfig": {"service": with_port}, "name": "hook.example.org", "failurePolicy": "Fail",
             "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["services", "pods"]}],
             "namespaceSelector": {"matchLabels": {"a": "b"}}, "objectSelector": {}, "timeoutSeconds": 7,
         });
-        let reduced = of_webhooks(json!([closed])).unwrap();
+        let reduced = of_webhooks(json!([blocking])).unwrap();
         let expected = json!([{
             "clientConfig": {"service": service}, "name": "hook.example.org", "failurePolicy": "Fail",
             "rules": [{"apiGroups": [""], "operations": ["*"], "resources": ["services"]}],
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(reduced["webhooks"], expected);
         assert_eq!(
             Calls::of(&reduced),
-            Calls::of(&json!({"webhooks": [closed]})),
+            Calls::of(&json!({"webhooks": [blocking]})),
             "an audit of the snapshot finds the same"
         );
         let api_services = kind("apiregistration.k8s.io/v1", "APIService");

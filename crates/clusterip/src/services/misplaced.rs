@@ -8,7 +8,7 @@ use clusterip_cluster::kinds::State;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::text;
 use clusterip_cluster::snapshot::{StoredEndpoints, StoredService, addresses};
-use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by, opening};
+use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by, webhook_remedy};
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move, OS_ANNOTATION};
@@ -71,7 +71,7 @@ pub struct MoveRequest {
     pub name: String,
     /// The UID of the Service. Another Service of the same name is not moved.
     pub uid: String,
-    /// Whether to move the Service even if the control plane calls it, unless one of its webhooks would refuse the move.
+    /// Whether to move the Service even if the control plane calls it, unless a webhook of the Service blocks the move.
     #[serde(default)]
     pub control_plane: bool,
     /// `None` for a plain move.
@@ -148,7 +148,9 @@ pub fn inspect(
     } else if service.is_load_balancer() && !allowed.load_balancers {
         let detail = "type LoadBalancer: a cloud provider might remove its load balancer";
         Some((StayReason::LoadBalancer, detail.to_owned()))
-    } else if let Some(detail) = control_plane(evaluator, service, request, is_seamless.then_some(server_namespace)) {
+    } else if let Some(detail) =
+        why_called_service_stays(evaluator, service, request, is_seamless.then_some(server_namespace))
+    {
         Some((StayReason::ControlPlane, detail))
     } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
         Some((StayReason::ReadyEndpoints, reachable(endpoints.reachable)))
@@ -244,33 +246,33 @@ fn reachable(endpoints: usize) -> String {
     format!("{endpoints} can be reached at its present address; `clusterip move --seamless` moves it")
 }
 
-/// Why a Service that the control plane calls stays: the administrator's request does not name it, or one of its webhooks
-/// would refuse the move. A seamless move has its trigger in the namespace `trigger`. `None` for other Services.
-fn control_plane(
+/// Why a Service that the control plane calls stays: no administrator's request allows its move, or a webhook of the
+/// Service blocks the move. `None` for other Services. `trigger_namespace` is the namespace of the trigger of a
+/// seamless move; `None` for a plain move.
+fn why_called_service_stays(
     evaluator: &Evaluator,
     service: &StoredService,
     request: Option<&MoveRequest>,
-    trigger: Option<&str>,
+    trigger_namespace: Option<&str>,
 ) -> Option<String> {
     let (id, stores) = (service.key(), evaluator.stores());
     let called = stores.control_plane_services();
-    let is_named = request.is_some_and(|request| request.control_plane);
+    let is_allowed = request.is_some_and(|request| request.control_plane);
     let callers = match called.callers(&id.namespace, &id.name) {
         Ok(callers) if callers.is_empty() => return None,
-        Err(unknown) if !is_named => return Some(unknown),
+        Err(unknown) if !is_allowed => return Some(unknown),
         Ok(callers) => callers,
         Err(_) => called.known_callers(&id.namespace, &id.name),
     };
-    // A seamless move writes these objects, too.
-    let temporary = trigger.into_iter().flat_map(|trigger| {
+    let temporary = trigger_namespace.into_iter().flat_map(|trigger| {
         Role::ALL.map(|role| (if role == Role::Trigger { trigger } else { id.namespace.as_str() }, role.labels()))
     });
     let temporary: Vec<(&str, Labels)> = temporary.collect();
-    let remedy = match called.closed_webhooks(service, &stores.read_snapshot(), &temporary) {
+    let remedy = match called.blocking_webhooks(service, &stores.read_snapshot(), &temporary) {
         Err(unknown) => return Some(unknown),
-        Ok(closed) if closed.is_empty() && is_named => return None,
-        Ok(closed) if closed.is_empty() => String::new(),
-        Ok(closed) => format!("{}; then ", opening(&closed)),
+        Ok(blocking) if blocking.is_empty() && is_allowed => return None,
+        Ok(blocking) if blocking.is_empty() => String::new(),
+        Ok(blocking) => format!("{}; then ", webhook_remedy(&blocking)),
     };
     let problem = "the API server could not call it while it moves";
     Some(format!("{}: {problem}; {remedy}`clusterip move {MOVE_OPTION} {id}` moves it", called_by(&callers)))
@@ -436,7 +438,8 @@ mod tests {
             case("unknown evidence, in the pool of others", selecting("10.3.0.7"), Some(UNMATCHED)),
             case("unknown evidence, in a pool for other labels", selecting("10.4.0.7"), Some(UNMATCHED)),
         ];
-        // It is unknown here which Services the control plane calls, but not which of its calls would prevent a move.
+        // Of the kinds that may call Services, only those of webhook configurations are listed: `blocking_webhooks`
+        // needs these alone.
         let called = evaluator.stores().control_plane_services();
         kinds::callers().filter(|(_, kind)| kind.ends_with("Configuration")).for_each(|kind| called.listed(&kind));
         let request = MoveRequest {
@@ -461,10 +464,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn service_of_a_webhook_that_would_refuse_the_move_stays() {
+    async fn service_of_a_webhook_that_blocks_the_move_stays() {
         const CALLED: &str = "called by ValidatingWebhookConfiguration hooks: the API server could not call it while it \
                               moves; ";
-        const OPENING: &str = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook \
+        const REMEDY: &str = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook \
                                hook.example.org of ValidatingWebhookConfiguration hooks, because the API server refuses \
                                the requests of the move without an answer of the webhook; then ";
         const OPTION: &str = "`clusterip move --called-by-control-plane shop/web` moves it";
@@ -472,32 +475,33 @@ mod tests {
                                listed; ValidatingWebhookConfiguration was not listed";
         struct Case {
             name: &'static str,
-            /// The fields of the webhook that are not those of a closed one; `None` if no configuration was listed.
+            /// The fields in which the webhook differs from one that blocks the move; `None` if no configuration was
+            /// listed.
             webhook: Option<Value>,
-            /// The administrator's request; `None` for a server that moves seamlessly if `seamless`.
-            named: Option<bool>,
+            /// Whether the administrator's request allows the move; `None` without a request.
+            allowed: Option<bool>,
             seamless: bool,
             expected: Option<[&'static str; 3]>,
         }
-        let all = [CALLED, OPENING, OPTION];
+        let all = [CALLED, REMEDY, OPTION];
         let selecting = |values: &[&str]| {
             let name = json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": values});
             Some(json!({"namespaceSelector": {"matchExpressions": [name]}}))
         };
         let of_old = || Some(json!({"objectSelector": {"matchLabels": {"clusterip-policy/temporary": "old"}}}));
         let base =
-            || Case { name: "", webhook: Some(json!({})), named: Some(true), seamless: false, expected: Some(all) };
+            || Case { name: "", webhook: Some(json!({})), allowed: Some(true), seamless: false, expected: Some(all) };
         let ignored = || Some(json!({"failurePolicy": "Ignore"}));
         let cases = [
-            Case { name: "closed", ..base() },
-            Case { name: "closed, seamless", seamless: true, ..base() },
-            Case { name: "closed, by the controller", named: None, ..base() },
-            Case { name: "closed, not named", named: Some(false), ..base() },
-            Case { name: "open", webhook: ignored(), expected: None, ..base() },
+            Case { name: "blocking", ..base() },
+            Case { name: "blocking, seamless", seamless: true, ..base() },
+            Case { name: "blocking, without a request", allowed: None, ..base() },
+            Case { name: "blocking, and not allowed", allowed: Some(false), ..base() },
+            Case { name: "fails open", webhook: ignored(), expected: None, ..base() },
             Case {
-                name: "open, not named",
+                name: "fails open, without a request",
                 webhook: ignored(),
-                named: None,
+                allowed: None,
                 expected: Some([CALLED, "", OPTION]),
                 ..base()
             },
@@ -519,7 +523,7 @@ mod tests {
             {"name": "linux", "cidrs": ["10.2.0.0/16"], "match": {"os": "linux"}},
         ]);
         let validating = ("admissionregistration.k8s.io/v1".to_owned(), "ValidatingWebhookConfiguration".to_owned());
-        for Case { name, webhook, named, seamless, expected } in cases {
+        for Case { name, webhook, allowed, seamless, expected } in cases {
             let evaluator = evaluator(client(), json!({"pools": pools}), &["10.0.0.0/8"]);
             let called = evaluator.stores().control_plane_services();
             for name in ["shop", "clusterip"] {
@@ -540,8 +544,8 @@ mod tests {
             }
             let options = Some(SeamlessOptions { grace_period: 1, cluster_domain: "cluster.local".to_owned() });
             let seamless = options.filter(|_| seamless);
-            let allowed = Allowed { seamless: seamless.clone(), ..ALLOWED };
-            let request = named.map(|control_plane| MoveRequest {
+            let limits = Allowed { seamless: seamless.clone(), ..ALLOWED };
+            let request = allowed.map(|control_plane| MoveRequest {
                 namespace: "shop".to_owned(),
                 name: "web".to_owned(),
                 uid: "u".to_owned(),
@@ -549,7 +553,7 @@ mod tests {
                 seamless,
             });
             let service = StoredService::read(&service("10.1.0.7", json!({"clusterip-policy/os": "linux"})));
-            let found = inspect(&evaluator, &service, &allowed, "clusterip", request.as_ref()).unwrap();
+            let found = inspect(&evaluator, &service, &limits, "clusterip", request.as_ref()).unwrap();
             let stays = match found {
                 Inspection::Misplaced(found) => Some(found.stays),
                 _ => None,

@@ -95,9 +95,9 @@ fn each_problem_of_a_service_is_a_finding() {
         let found = told["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == name).unwrap();
         found["remedy"].as_str().unwrap().to_owned()
     };
-    let opening = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook closed.example.org \
-                   of ValidatingWebhookConfiguration web-hook, because the API server refuses the requests of the move \
-                   without an answer of the webhook";
+    let remedy_of_closed = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook \
+                            closed.example.org of ValidatingWebhookConfiguration web-hook, because the API server \
+                            refuses the requests of the move without an answer of the webhook";
     let by_itself = "moves it by itself if no ready endpoint can be reached at its address";
     for (name, remedy) in [
         ("elsewhere", format!("`clusterip move --seamless` moves it; `clusterip serve` {by_itself}")),
@@ -114,7 +114,10 @@ fn each_problem_of_a_service_is_a_finding() {
                     it for a moment"
                 .to_owned(),
         ),
-        ("closed", format!("{opening}; then `clusterip move --called-by-control-plane NAMESPACE/NAME` moves it")),
+        (
+            "closed",
+            format!("{remedy_of_closed}; then `clusterip move --called-by-control-plane NAMESPACE/NAME` moves it"),
+        ),
         ("never", "nothing moves it as long as its annotation clusterip-policy/move says never".to_owned()),
         (
             "by-hand",
@@ -131,7 +134,8 @@ fn each_problem_of_a_service_is_a_finding() {
     assert_eq!(notes(&audit(&folder, items, &["-o", "json"]).json()), notes(&told) + 1);
     check_fail_on(|args| audit(&folder, whole.clone(), args));
 
-    let stays = format!("does not move it: it is called by ValidatingWebhookConfiguration web-hook; {opening}");
+    let stays =
+        format!("does not move it: it is called by ValidatingWebhookConfiguration web-hook; {remedy_of_closed}");
     for (name, moves) in [
         ("shop/closed", stays.as_str()),
         ("shop/deleted", "does not move it: it is being deleted"),

@@ -53,7 +53,7 @@ fn manifests_of_existing_services_and_of_their_workloads_count() {
             &[("web", false)],
         ),
         case(
-            "of a webhook that would refuse the move",
+            "of a webhook that blocks the move",
             vec![service("web", "172.21.0.70", on("windows")), hook],
             vec![],
             &[("web", false)],

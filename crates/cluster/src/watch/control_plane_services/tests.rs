@@ -89,12 +89,12 @@ fn hooks(fields: &Value) -> Value {
 }
 
 #[test]
-fn webhook_is_closed_if_it_may_be_asked_about_a_move_of_its_own_service() {
+fn webhook_blocks_the_move_of_its_own_service_if_it_may_receive_a_request_of_the_move() {
     struct Case {
         name: &'static str,
         /// The fields of the webhook that differ.
         webhook: Value,
-        /// Whether the move is refused if it writes the Service alone, and if it also writes a temporary Service.
+        /// Whether it blocks a move that writes the Service alone, and one that also writes a temporary Service.
         expected: [bool; 2],
     }
     let always = [true, true];
@@ -117,7 +117,7 @@ fn webhook_is_closed_if_it_may_be_asked_about_a_move_of_its_own_service() {
     let cases = [
         Case { name: "updates", webhook: json!({}), expected: always },
         Case { name: "by default", webhook: json!({"failurePolicy": null}), expected: always },
-        Case { name: "open", webhook: json!({"failurePolicy": "Ignore"}), expected: [false, false] },
+        Case { name: "fails open", webhook: json!({"failurePolicy": "Ignore"}), expected: [false, false] },
         Case { name: "without rules", webhook: json!({"rules": null}), expected: [false, false] },
         Case { name: "creates", webhook: rule("", "services", "CREATE"), expected: always },
         Case { name: "deletes", webhook: rule("*", "*", "DELETE"), expected: always },
@@ -174,33 +174,38 @@ fn webhook_is_closed_if_it_may_be_asked_about_a_move_of_its_own_service() {
         StoredService::read(&json!({"metadata": {"namespace": "shop", "name": "hook", "labels": labels}}))
     };
     let temporary = [("own", [("temporary".to_owned(), "new".to_owned())].into())];
-    let expected = |is_refused: bool| {
-        if is_refused { vec![format!("webhook hook.example.org of {MUTATING} hooks")] } else { vec![] }
+    let expected = |blocks: bool| {
+        if blocks { vec![format!("webhook hook.example.org of {MUTATING} hooks")] } else { vec![] }
     };
     let services = listed();
     for Case { name, webhook, expected: [alone, with_temporary] } in cases {
         services.take(&kind(MUTATING), &hooks(&webhook));
-        let closed = |others| services.closed_webhooks(&service(json!({"app": "hook"})), &snapshot, others).unwrap();
-        assert_eq!(closed(&[]), expected(alone), "{name}");
-        assert_eq!(closed(&temporary), expected(with_temporary), "{name}, with a temporary Service");
+        let blocking =
+            |others| services.blocking_webhooks(&service(json!({"app": "hook"})), &snapshot, others).unwrap();
+        assert_eq!(blocking(&[]), expected(alone), "{name}");
+        assert_eq!(blocking(&temporary), expected(with_temporary), "{name}, with a temporary Service");
     }
 
     // What is not known counts as matching.
     let many: std::collections::BTreeMap<String, &str> = (0..MAX_LABELS).map(|at| (format!("a{at}"), "b")).collect();
     services.take(&kind(MUTATING), &hooks(&of_objects(json!({"matchLabels": {"z": "b"}}))));
     assert_eq!(
-        services.closed_webhooks(&service(json!(many)), &snapshot, &[]),
+        services.blocking_webhooks(&service(json!(many)), &snapshot, &[]),
         Ok(expected(true)),
         "labels that were cut"
     );
     services.take(&kind(MUTATING), &hooks(&outside()));
     let empty = Snapshot::default();
-    assert_eq!(services.closed_webhooks(&service(json!({})), &empty, &[]), Ok(expected(true)), "an unknown Namespace");
+    assert_eq!(
+        services.blocking_webhooks(&service(json!({})), &empty, &[]),
+        Ok(expected(true)),
+        "an unknown Namespace"
+    );
     services.failed(&kind("APIService"), "forbidden".to_owned());
-    assert_eq!(services.closed_webhooks(&service(json!({})), &snapshot, &[]), Ok(expected(false)), "no webhooks");
+    assert_eq!(services.blocking_webhooks(&service(json!({})), &snapshot, &[]), Ok(expected(false)), "no webhooks");
     services.failed(&kind(MUTATING), "forbidden".to_owned());
     let unknown = format!("it is not known whether the control plane calls it: {MUTATING} can't be read: forbidden");
-    assert_eq!(services.closed_webhooks(&service(json!({})), &snapshot, &[]), Err(unknown));
+    assert_eq!(services.blocking_webhooks(&service(json!({})), &snapshot, &[]), Err(unknown));
 }
 
 #[test]
