@@ -60,7 +60,8 @@ impl AnnouncerPool {
                 let block = |block: &Value| {
                     let text = |key: &str| block.get(key).and_then(Value::as_str);
                     let (start, stop) = (text("start").unwrap_or_default(), text("stop").or(text("start")));
-                    text("cidr").map_or_else(|| span(&format!("{start}-{}", stop.unwrap_or_default())), span)
+                    text("cidr")
+                        .map_or_else(|| parse_span(&format!("{start}-{}", stop.unwrap_or_default())), parse_span)
                 };
                 (list("/spec/blocks").filter_map(block).collect(), flag("/spec/disabled") != Some(true))
             }
@@ -77,8 +78,8 @@ impl AnnouncerPool {
     }
 }
 
-/// A CIDR, an address, or the first and the last address.
-pub fn span(text: &str) -> Option<Span> {
+/// Parses a CIDR, an address, or the first and the last address.
+pub fn parse_span(text: &str) -> Option<Span> {
     let address = |text: &str| text.trim().parse::<IpAddr>().ok();
     match text.split_once('-') {
         Some((first, last)) => Span::new(address(first)?, address(last)?),

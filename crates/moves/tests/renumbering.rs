@@ -6,8 +6,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use clusterip_moves::renumbering::change::{Change, Direction};
-use clusterip_moves::renumbering::observed::{Held, Observed, ServiceRange, SwapState};
-use clusterip_moves::renumbering::record::{DEFAULT_RANGES, NEW_RANGES, OLD_RANGES, Phase, Record, Swap};
+use clusterip_moves::renumbering::observed::{Held, Observed, ServiceCidr, SwapState};
+use clusterip_moves::renumbering::record::{
+    DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record, Swap,
+};
 use clusterip_moves::renumbering::step::{self, Goal, Request, Step};
 use ipnet::IpNet;
 use serde_json::json;
@@ -36,8 +38,8 @@ struct Place {
 /// What a command writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Write {
-    CreateRanges { name: &'static str, is_new: bool },
-    DeleteRanges(&'static str),
+    CreateServiceCidr { name: &'static str, is_new: bool },
+    DeleteServiceCidr(&'static str),
     SetPools { are_new: bool },
     Move { is_new: bool },
     Enter(Phase),
@@ -53,7 +55,7 @@ struct Running {
     waits: bool,
     requests: Vec<Request>,
     has_moved: bool,
-    has_tried: bool,
+    has_replaced_default: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -136,15 +138,17 @@ impl World {
 
     fn observed(&self, running: &Running) -> Observed {
         let mut ranges = BTreeMap::new();
-        for (name, range) in [(DEFAULT_RANGES, self.default), (OLD_RANGES, self.old), (NEW_RANGES, self.new)] {
+        for (name, range) in
+            [(DEFAULT_SERVICE_CIDR, self.default), (OLD_SERVICE_CIDR, self.old), (NEW_SERVICE_CIDR, self.new)]
+        {
             if let Range::Present { is_new, is_being_deleted } = range {
                 let cidrs = nets(if is_new { "10.100.0.0/24" } else { "10.96.0.0/24" });
-                ranges.insert(name.to_owned(), ServiceRange { cidrs, is_being_deleted, is_settled: self.is_settled });
+                ranges.insert(name.to_owned(), ServiceCidr { cidrs, is_being_deleted, is_settled: self.is_settled });
             }
         }
         let list = |is_there: bool, what: &str| if is_there { vec![what.to_owned()] } else { Vec::new() };
         Observed {
-            ranges,
+            service_cidrs: ranges,
             other_flags: list(self.differs, "another flag"),
             old_flags: Vec::new(),
             old_certificates: Vec::new(),
@@ -157,7 +161,7 @@ impl World {
             left_new: list(self.shop_is_new, "Service shop/web"),
             users_of_old: list(self.users_of_old, "Pod shop/client"),
             has_moved: running.has_moved,
-            has_tried: running.has_tried,
+            has_replaced_default: running.has_replaced_default,
         }
     }
 
@@ -175,8 +179,8 @@ impl World {
 
     fn range(&mut self, name: &str) -> &mut Range {
         match name {
-            DEFAULT_RANGES => &mut self.default,
-            OLD_RANGES => &mut self.old,
+            DEFAULT_SERVICE_CIDR => &mut self.default,
+            OLD_SERVICE_CIDR => &mut self.old,
             _ => &mut self.new,
         }
     }
@@ -189,12 +193,12 @@ impl World {
     /// An object that another command has changed in the meantime is not changed by a write that names its version.
     fn write(&mut self, write: Write) {
         match write {
-            Write::CreateRanges { name, is_new } => {
+            Write::CreateServiceCidr { name, is_new } => {
                 if *self.range(name) == Range::Absent {
                     *self.range(name) = Range::Present { is_new, is_being_deleted: false };
                 }
             }
-            Write::DeleteRanges(name) => {
+            Write::DeleteServiceCidr(name) => {
                 if let Range::Present { is_being_deleted, .. } = self.range(name) {
                     *is_being_deleted = true;
                 }
@@ -256,7 +260,8 @@ impl World {
             None => {
                 for goal in GOALS {
                     let (waits, requests) = (waits && self.is_running, Vec::new());
-                    let running = Some(Running { goal, waits, requests, has_moved: false, has_tried: false });
+                    let running =
+                        Some(Running { goal, waits, requests, has_moved: false, has_replaced_default: false });
                     if self.phase.is_some() {
                         all.push(Self { running, is_running: true, ..self.clone() });
                     } else if goal == Goal::Begin && !self.has_begun {
@@ -289,12 +294,12 @@ impl World {
         let write = if running.requests.is_empty() {
             let observed = self.observed(&running);
             match next(running.goal, &record(phase, self.has_swaps), &observed) {
-                Step::CreateRanges(name, cidrs) => {
-                    Some(Write::CreateRanges { name, is_new: cidrs == nets("10.100.0.0/24") })
+                Step::CreateServiceCidr(name, cidrs) => {
+                    Some(Write::CreateServiceCidr { name, is_new: cidrs == nets("10.100.0.0/24") })
                 }
-                Step::DeleteRanges(name) => {
-                    running.has_tried |= name == DEFAULT_RANGES;
-                    Some(Write::DeleteRanges(name))
+                Step::DeleteServiceCidr(name) => {
+                    running.has_replaced_default |= name == DEFAULT_SERVICE_CIDR;
+                    Some(Write::DeleteServiceCidr(name))
                 }
                 Step::SetPools(direction) => Some(Write::SetPools { are_new: direction == Direction::Forward }),
                 Step::Move(direction) => {
@@ -329,7 +334,7 @@ impl World {
     fn after_the_cluster(&self) -> Vec<Self> {
         let mut all = Vec::new();
         // A range that is being deleted goes when others cover its addresses, or no Service has one.
-        for name in [DEFAULT_RANGES, OLD_RANGES, NEW_RANGES] {
+        for name in [DEFAULT_SERVICE_CIDR, OLD_SERVICE_CIDR, NEW_SERVICE_CIDR] {
             let mut world = self.clone();
             if let Range::Present { is_being_deleted: true, is_new } = *world.range(name)
                 && (self.is_covered(is_new, Some(name)) || !self.is_used(is_new))
@@ -400,7 +405,7 @@ impl World {
     }
 
     fn is_covered(&self, is_new: bool, without: Option<&str>) -> bool {
-        let ranges = [(DEFAULT_RANGES, self.default), (OLD_RANGES, self.old), (NEW_RANGES, self.new)];
+        let ranges = [(DEFAULT_SERVICE_CIDR, self.default), (OLD_SERVICE_CIDR, self.old), (NEW_SERVICE_CIDR, self.new)];
         let others = ranges.into_iter().filter(|(name, _)| Some(*name) != without);
         others.into_iter().any(|(_, range)| range == Range::Present { is_new, is_being_deleted: false })
     }
@@ -513,8 +518,8 @@ fn renumbering_ends_also_if_its_commands_are_killed_at_any_request() {
 /// As if all API servers ran with the new flag.
 fn with_new_flags(observed: &Observed) -> Observed {
     let mut observed = Observed { other_flags: Vec::new(), ..observed.clone() };
-    let range = ServiceRange { cidrs: nets("10.100.0.0/24"), is_being_deleted: false, is_settled: true };
-    observed.ranges.insert(DEFAULT_RANGES.to_owned(), range);
+    let range = ServiceCidr { cidrs: nets("10.100.0.0/24"), is_being_deleted: false, is_settled: true };
+    observed.service_cidrs.insert(DEFAULT_SERVICE_CIDR.to_owned(), range);
     observed
 }
 
@@ -552,7 +557,7 @@ fn exploration_finds_faults() {
             name: "the switch does not wait for the comparison",
             next: |goal, record, observed| {
                 let mut observed = observed.clone();
-                observed.ranges.values_mut().for_each(|range| range.is_settled = true);
+                observed.service_cidrs.values_mut().for_each(|range| range.is_settled = true);
                 step::next(goal, record, &observed)
             },
             expected: "default/kubernetes is swapped although an API server has the old flag",
@@ -560,7 +565,9 @@ fn exploration_finds_faults() {
         Case {
             name: "the range of the old addresses is not added",
             next: |goal, record, observed| match step::next(goal, record, observed) {
-                Step::CreateRanges(OLD_RANGES, _) => Step::CreateRanges(NEW_RANGES, nets("10.100.0.0/24")),
+                Step::CreateServiceCidr(OLD_SERVICE_CIDR, _) => {
+                    Step::CreateServiceCidr(NEW_SERVICE_CIDR, nets("10.100.0.0/24"))
+                }
                 step => step,
             },
             expected: "a renumbering can't end",

@@ -153,14 +153,14 @@ After clusterip renumber begin:
   4. clusterip renumber switch
   5. kubectl -n kube-system edit configmap kubelet-config: set clusterDNS to 10.100.0.10
   6. on each node: set clusterDNS to 10.100.0.10 in /var/lib/kubelet/config.yaml; systemctl restart kubelet
-  7. restart the Pods that are older than the previous steps
+  7. restart the Pods that were created before the previous step
   8. clusterip renumber finish
 
 7 Services: 1 seamless, 2 plain, 2 by the switch, 2 to change by hand; 2 problems before clusterip renumber begin
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_reports_all_that_a_renumbering_meets() {
+async fn check_reports_what_happens_to_each_service_and_what_must_be_done() {
     let plane = kubeadm_cluster().await;
     let port = plane.server().rsplit(':').next().unwrap().to_owned();
     // Why an address of a documentation range can't be reached depends on the network of this machine.

@@ -157,7 +157,7 @@ async fn services_of_tenants_neither_hold_up_the_phases_nor_take_the_new_address
     plane.stop_api_server();
     plane.start_api_server_with(NEW);
     let stopped = renumber(&plane, &["switch"]).await;
-    let expected = "Service shop/thief has an address that Service default/kubernetes gets: delete it";
+    let expected = "the new address of Service default/kubernetes belongs to Service shop/thief: delete this Service";
     assert_eq!((stopped.status, stopped.stderr.contains(expected)), (1, true), "{}{}", stopped.stdout, stopped.stderr);
     assert_eq!(addresses(&plane).await[0], "default/kubernetes 10.96.0.1");
     send(&plane.client(), Method::DELETE, "/api/v1/namespaces/shop/services/thief", None).await.unwrap();
@@ -195,7 +195,7 @@ async fn service_that_can_not_move_back_does_not_hold_up_a_rollback_and_answers(
     shop.service_named("later", json!({}), json!({})).await;
     assert!(addresses(&plane).await.iter().any(|service| service.starts_with("shop/later 10.96.0.")));
     let again = renumber(&plane, &["begin", "--to", NEW, "--dry-run"]).await;
-    let expected = "ServiceCIDR clusterip-new   an earlier renumbering has left it to Services that have its addresses";
+    let expected = "ServiceCIDR clusterip-new   Services have had its addresses since an earlier renumbering";
     assert_eq!((again.status, again.stdout.contains(expected)), (1, true), "{}", again.stdout);
     send(&plane.client(), Method::DELETE, "/api/v1/namespaces/shop/services/stays", None).await.unwrap();
     eventually("the end of the new range", async || {

@@ -33,7 +33,7 @@ use super::missing_permissions::Reads;
 use super::move_::{MoveArguments, Output, confirm};
 use super::terminal::{TerminalOptions, heartbeat, notice, print_error, warn};
 use crate::renumber::check::{self, Check, Given};
-use crate::renumber::objects::{self, SLICE};
+use crate::renumber::objects::{self, ENDPOINT_SLICE};
 use crate::renumber::observe::Observer;
 use crate::renumber::run::{End, Run, changed_pools, keep_equal};
 use crate::renumber::store::Store;
@@ -46,8 +46,8 @@ use crate::text::joined;
 /// How often `clusterip renumber keep` looks at the endpoints when they do not change.
 const KEEP_INTERVAL: Duration = Duration::from_secs(2);
 const FIRST_RETRY: Duration = Duration::from_millis(50);
-/// How long a request may take without a limit of this command.
-const NO_LIMIT: Duration = Duration::from_secs(60);
+/// After this time, the API server ends a request to which this command sets no limit.
+const API_SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub struct RenumberArguments {
@@ -57,7 +57,7 @@ pub struct RenumberArguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows what a change of the Service ranges meets in the cluster. Changes nothing
+    /// Shows what happens to each Service if the Service ranges change, and what must be done first. Changes nothing
     Check(CheckArguments),
     /// Adds the new ranges, and moves the Services to them
     Begin(BeginArguments),
@@ -122,7 +122,7 @@ struct CheckArguments {
 
 const BEGIN_HELP: &str = "\
 Examples:
-  Show the pools as they will be, and what the change meets:
+  Show the report of clusterip renumber check, and the pools as they will be:
     clusterip renumber begin --to 10.100.0.0/16 --dry-run
   Begin, or continue:
     clusterip renumber begin --to 10.100.0.0/16
@@ -143,7 +143,7 @@ struct BeginArguments {
     /// The new Service ranges, at most one of each IP family. A family that is not named keeps its range
     #[arg(long, value_name = "CIDR", required = true, value_delimiter = ',', value_parser = parse_cidr)]
     to: Vec<IpNet>,
-    /// Only show what the change meets, and the pools as they will be. Needs only read permissions
+    /// Only show the report of clusterip renumber check, and the pools as they will be. Needs only read permissions
     #[arg(long)]
     dry_run: bool,
     /// Begin without asking for confirmation
@@ -244,8 +244,8 @@ impl CommonArguments {
         Ok(self.cluster.client().await?)
     }
 
-    /// The client, and the record with its namespace: that of the server. Without a server, it is one in which only
-    /// administrators write.
+    /// The client, the namespace of the record, and the store that reads the record. The namespace is that of the
+    /// server; without a server, it is one in which only administrators write.
     async fn connect(&self) -> anyhow::Result<(Client, String, Store)> {
         let client = self.client().await?;
         let namespace = match &self.server_namespace {
@@ -275,7 +275,8 @@ impl CommonArguments {
         let (client, _, mut store) = self.connect().await?;
         let mut interrupt = pin!(shutdown_signal());
         let of_kubernetes = Config::default().labels("kubernetes.io/service-name=kubernetes");
-        let mut changes = pin!(watcher(objects::api(&client, SLICE, Some("default")), of_kubernetes).default_backoff());
+        let mut changes =
+            pin!(watcher(objects::api(&client, ENDPOINT_SLICE, Some("default")), of_kubernetes).default_backoff());
         let mut was_recorded = false;
         let mut pause = KEEP_INTERVAL;
         loop {
@@ -287,8 +288,8 @@ impl CommonArguments {
             match kept.await {
                 Ok(false) if was_recorded => return Ok(ExitCode::SUCCESS),
                 Ok(is_recorded) => (was_recorded, pause) = (is_recorded, KEEP_INTERVAL),
-                // An API server may be restarted, and the alias still lead to it: the next connection may lead to
-                // another one.
+                // While an API server restarts, the alias may still send connections to it. The next connection may
+                // reach another API server.
                 Err(error) => {
                     warn(&error_chain(&*error));
                     pause = if pause == KEEP_INTERVAL { FIRST_RETRY } else { KEEP_INTERVAL.min(2 * pause) };
@@ -296,7 +297,7 @@ impl CommonArguments {
             }
             tokio::select! {
                 () = &mut interrupt => return Ok(ExitCode::SUCCESS),
-                // Without the permission to watch, or while the API server restarts, the interval remains.
+                // Without events, as without the permission to watch, the pause ends the wait.
                 _ = changes.next() => while let Some(Some(_)) = changes.next().now_or_never() {},
                 () = sleep(pause) => {}
             }
@@ -341,9 +342,9 @@ impl MovingArguments {
     async fn run_to(&self, goal: Goal, observer: Observer, store: Store, record: Record) -> anyhow::Result<ExitCode> {
         let client = observer.client.clone();
         let mover = async |record: &Record, direction| self.move_services(&client, record, direction).await;
-        // The API server ends a request whose client is gone, and every other one after a minute.
-        let late = Some(self.common.cluster.request_timeout).filter(|limit| !limit.is_zero()).unwrap_or(NO_LIMIT);
-        let mut run = Run { store, observer, mover, report: &notice, late };
+        let limit = Some(self.common.cluster.request_timeout).filter(|limit| !limit.is_zero());
+        let request_timeout = limit.unwrap_or(API_SERVER_TIMEOUT);
+        let mut run = Run { store, observer, mover, report: &notice, request_timeout };
         Ok(match run.work(goal, record).await? {
             End::Done(text) => {
                 super::output(format!("{text}\n").as_bytes())?;
@@ -367,7 +368,7 @@ impl MovingArguments {
         let (options, dns) = (self.options.clone(), self.dns.clone());
         let moves = MoveArguments::seamlessly(cluster, server_namespace, document, options, dns);
         let mut interrupt = pin!(shutdown_signal());
-        // It begins to listen.
+        // The first poll begins to listen for the signal.
         let _ = poll!(&mut interrupt);
         let ended = moves.work().await?;
         if poll!(&mut interrupt).is_ready() {

@@ -15,10 +15,11 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// The API servers whose certificates lack some of the wanted addresses, each with these, and the ones that can't be
-/// reached. With `names_itself`, a certificate without the address of its server counts as that of another program: in
-/// the network of an administrator, another machine may have the address of an API server.
-pub async fn lacking(
+/// The API servers whose certificates lack wanted addresses, each with the addresses that are missing, and the API
+/// servers that can't be reached. With `names_itself`, a certificate that does not name the address of its server
+/// counts as that of another program: in the network of an administrator, another machine may have the address of an
+/// API server.
+pub async fn certificates_lacking(
     servers: &[SocketAddr],
     wanted: &[IpAddr],
     names_itself: bool,
@@ -130,7 +131,7 @@ mod tests {
         let wanted = "10.100.0.1".parse().unwrap();
         for Case { named, names_itself, is_lacking, is_reachable } in cases {
             let server = server(named);
-            let (lacking, unreachable) = lacking(&[server], &[wanted], names_itself).await;
+            let (lacking, unreachable) = certificates_lacking(&[server], &[wanted], names_itself).await;
             let expected = if is_lacking { vec![(server, vec![wanted])] } else { Vec::new() };
             assert_eq!((lacking, unreachable.is_empty()), (expected, is_reachable), "{named:?} {names_itself}");
         }

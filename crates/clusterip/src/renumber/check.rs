@@ -1,4 +1,4 @@
-//! Reads what a renumbering will meet in a cluster. Changes nothing.
+//! Finds out what happens to each Service in a renumbering, and what must be done before each command. Changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_moves::method::ready_endpoints;
 use clusterip_moves::renumbering::change::Change;
-use clusterip_moves::renumbering::record::{DEFAULT_RANGES, NEW_RANGES, OLD_RANGES};
+use clusterip_moves::renumbering::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR};
 use futures::StreamExt as _;
 use http::Request;
 use ipnet::IpNet;
@@ -27,13 +27,13 @@ use kube::{Client, Error as KubeError};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::certificates::lacking;
+use super::certificates::certificates_lacking;
 use super::findings::{Before, Finding, Findings, ServiceRow, Way};
 use super::installer::Installer;
 use super::mentions::{PLACES, Place};
-use super::objects::{self, RANGES};
+use super::objects::{self, SERVICE_CIDR};
 use super::services::{self, Surroundings, is_dns, is_kubernetes};
-use crate::announcer_pools::span;
+use crate::announcer_pools::parse_span;
 use crate::services::cluster_dns;
 use crate::text::{joined, several};
 
@@ -76,7 +76,7 @@ pub struct Check {
     pub summary: Summary,
 }
 
-/// How many Services are moved in each way.
+/// How many Services change in each way.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     pub seamless: usize,
@@ -104,7 +104,7 @@ pub fn needs() -> Vec<Need> {
 
 /// The Service ranges of the API server's flag, the primary one first: those of the default ServiceCIDR.
 async fn default_ranges(client: &Client) -> anyhow::Result<Vec<IpNet>> {
-    let found = objects::get(client, RANGES, None, DEFAULT_RANGES).await?;
+    let found = objects::get(client, SERVICE_CIDR, None, DEFAULT_SERVICE_CIDR).await?;
     let found = found.context("there is no ServiceCIDR kubernetes: Kubernetes 1.34 or later is needed")?;
     Ok(parsed(&found, "/spec/cidrs"))
 }
@@ -143,10 +143,10 @@ pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
         let remedy = "let the server use pool objects: `clusterip settings` converts the settings";
         findings.add(Before::Begin, "settings", "server", why, remedy);
     }
-    for name in [OLD_RANGES, NEW_RANGES] {
-        let found = objects::get(client, RANGES, None, name).await?;
+    for name in [OLD_SERVICE_CIDR, NEW_SERVICE_CIDR] {
+        let found = objects::get(client, SERVICE_CIDR, None, name).await?;
         if found.is_some_and(|found| found.pointer("/metadata/deletionTimestamp").is_some()) {
-            let message = "an earlier renumbering has left it to Services that have its addresses";
+            let message = "Services have had its addresses since an earlier renumbering";
             findings.add(Before::Begin, "range", format!("ServiceCIDR {name}"), message, "give them other addresses");
         }
     }
@@ -160,8 +160,10 @@ pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
     let (nodes, api_servers, swapped, rows, owners) = Default::default();
     let mut read = Read { change: &change, around, nodes, api_servers, swapped, rows, findings, owners };
     for place in &PLACES {
-        objects::each(client, place.kind, place.namespace, ListParams::default(), |object| read.note(place, &object))
-            .await?;
+        objects::for_each(client, place.kind, place.namespace, ListParams::default(), |object| {
+            read.note(place, &object)
+        })
+        .await?;
     }
     let Read { rows: mut services, mut findings, nodes, api_servers, swapped, .. } = read;
     services.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
@@ -222,10 +224,10 @@ impl Read<'_> {
                 }
             }
             _ => {
-                for (service, closed) in Calls::of(object).services {
+                for (service, blocking) in Calls::of(object).services {
                     let caller = || (format!("{kind} {}", object::name(object)), None);
                     let (_, webhook) = self.around.callers.entry(service).or_insert_with(caller);
-                    *webhook = webhook.take().or(closed.into_iter().next().map(|webhook| webhook.name));
+                    *webhook = webhook.take().or(blocking.into_iter().next().map(|webhook| webhook.name));
                 }
             }
         }
@@ -265,7 +267,7 @@ impl Read<'_> {
 }
 
 fn note_overlap(change: &Change, text: &str, object: &str, findings: &mut Findings) {
-    let Some(span) = span(text) else { return };
+    let Some(span) = parse_span(text) else { return };
     if let Some(pair) = change.0.iter().find(|pair| Span::from(pair.to).meets(&span)) {
         let message = format!("it has {text}, which overlaps with the new range {}", pair.to);
         findings.add(Before::Begin, "overlap", object, message, "choose another range");
@@ -341,16 +343,16 @@ fn check_sizes(rows: &[ServiceRow], change: &Change, findings: &mut Findings) {
     }
 }
 
-/// Whether each API server shows a certificate for the new address of `default/kubernetes`.
+/// Whether the certificate of each API server names the new address of `default/kubernetes`.
 async fn check_certificates(endpoints: &[SocketAddr], given: &Given, new: &[IpAddr], findings: &mut Findings) {
     if new.is_empty() {
         return;
     }
     let remedy = format!("add {} to the certificate, and keep the old one", joined(new, ", "));
-    let (mut found, unreachable) = lacking(endpoints, new, true).await;
+    let (mut found, unreachable) = certificates_lacking(endpoints, new, true).await;
     if !unreachable.is_empty() {
         // From outside of the cluster, perhaps only a load balancer in front of the API servers can be reached.
-        found.extend(lacking(&given.api_server, new, false).await.0);
+        found.extend(certificates_lacking(&given.api_server, new, false).await.0);
         let message =
             format!("their certificates can't be read from here: {}", joined(unreachable.iter().take(5), "; "));
         findings.add(Before::Switch, "certificate", "API servers", message, format!("check them yourself: {remedy}"));

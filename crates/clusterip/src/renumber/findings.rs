@@ -1,4 +1,4 @@
-//! What a renumbering meets in a cluster.
+//! What `clusterip renumber check` reports: the findings, and what happens to each Service.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -13,10 +13,10 @@ pub type Kind = (&'static str, &'static str);
 pub const EVENT: Kind = ("v1", "Event");
 pub const NODE: Kind = ("v1", "Node");
 pub const POD: Kind = ("v1", "Pod");
-pub const POOL: Kind = ("clusterip-policy.io/v1alpha1", "ServicePool");
-pub const RANGES: Kind = ("networking.k8s.io/v1", "ServiceCIDR");
+pub const SERVICE_POOL: Kind = ("clusterip-policy.io/v1alpha1", "ServicePool");
+pub const SERVICE_CIDR: Kind = ("networking.k8s.io/v1", "ServiceCIDR");
 pub const SERVICE: Kind = ("v1", "Service");
-pub const SLICE: Kind = ("discovery.k8s.io/v1", "EndpointSlice");
+pub const ENDPOINT_SLICE: Kind = ("discovery.k8s.io/v1", "EndpointSlice");
 
 /// The objects of a kind, in one namespace or in all.
 pub fn api(client: &Client, (api_version, kind): Kind, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -33,8 +33,8 @@ pub async fn get(client: &Client, kind: Kind, namespace: Option<&str>, name: &st
     Ok(found.map(|found| json!(found)))
 }
 
-/// Calls `visit` with all objects of a kind that `selected` selects; with none if the cluster does not have the kind.
-pub async fn each(
+/// Calls `visit` with each object of a kind that `selected` selects. A cluster without the kind has no such object.
+pub async fn for_each(
     client: &Client,
     kind: Kind,
     namespace: Option<&str>,
@@ -48,9 +48,9 @@ pub async fn each(
 }
 
 /// The EndpointSlices of a Service.
-pub async fn slices(client: &Client, namespace: &str, service: &str) -> anyhow::Result<Vec<Value>> {
+pub async fn endpoint_slices(client: &Client, namespace: &str, service: &str) -> anyhow::Result<Vec<Value>> {
     let mut slices = Vec::new();
     let selected = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
-    each(client, SLICE, Some(namespace), selected, |slice| slices.push(slice)).await?;
+    for_each(client, ENDPOINT_SLICE, Some(namespace), selected, |slice| slices.push(slice)).await?;
     Ok(slices)
 }

@@ -8,9 +8,9 @@ use clusterip_cluster::object;
 use clusterip_core::service::addresses;
 use clusterip_moves::method::ready_endpoints;
 use clusterip_moves::renumbering::change::{Change, Direction};
-use clusterip_moves::renumbering::observed::{Held, Observed, ServiceRange, SwapState};
+use clusterip_moves::renumbering::observed::{Held, Observed, ServiceCidr, SwapState};
 use clusterip_moves::renumbering::record::{
-    ALIAS_LABEL, DEFAULT_RANGES, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
+    ALIAS_LABEL, DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
 };
 use clusterip_moves::renumbering::step::Goal;
 use ipnet::IpNet;
@@ -20,11 +20,11 @@ use kube::api::ListParams;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::certificates::lacking;
+use super::certificates::certificates_lacking;
 use super::check::{api_servers, check_kubelets, parsed, texts};
 use super::findings::{Before, Findings};
 use super::mentions::owner;
-use super::objects::{EVENT, NODE, POD, POOL, RANGES, SERVICE, each, get, slices};
+use super::objects::{EVENT, NODE, POD, SERVICE, SERVICE_CIDR, SERVICE_POOL, endpoint_slices, for_each, get};
 use super::services::{is_dns, is_kubernetes, is_temporary};
 use crate::text::joined;
 
@@ -40,14 +40,14 @@ pub struct Observer {
     /// The UID of the default ServiceCIDR, and since when it is known.
     default: Option<(String, Instant)>,
     pub has_moved: bool,
-    pub has_tried: bool,
+    pub has_replaced_default: bool,
     pub asks_kubelets: bool,
 }
 
 /// All pools of Services.
 pub async fn pools(client: &Client) -> anyhow::Result<Vec<Value>> {
     let mut pools = Vec::new();
-    each(client, POOL, None, ListParams::default(), |pool| pools.push(pool)).await?;
+    for_each(client, SERVICE_POOL, None, ListParams::default(), |pool| pools.push(pool)).await?;
     Ok(pools)
 }
 
@@ -59,14 +59,21 @@ pub fn is_changed(pool: &Value, change: &Change) -> bool {
 impl Observer {
     pub fn new(client: Client, server_namespace: &str) -> Self {
         let server_namespace = server_namespace.to_owned();
-        Self { client, server_namespace, default: None, has_moved: false, has_tried: false, asks_kubelets: true }
+        Self {
+            client,
+            server_namespace,
+            default: None,
+            has_moved: false,
+            has_replaced_default: false,
+            asks_kubelets: true,
+        }
     }
 
     pub async fn observe(&mut self, goal: Goal, record: &Record) -> anyhow::Result<Observed> {
         let client = self.client.clone();
-        let (has_moved, has_tried) = (self.has_moved, self.has_tried);
-        let mut observed = Observed { has_moved, has_tried, ..Observed::default() };
-        self.observe_ranges(&mut observed).await?;
+        let (has_moved, has_replaced_default) = (self.has_moved, self.has_replaced_default);
+        let mut observed = Observed { has_moved, has_replaced_default, ..Observed::default() };
+        self.observe_service_cidrs(&mut observed).await?;
         let mut swaps = record.swaps.clone();
         match (goal, record.phase) {
             (Goal::Begin | Goal::Rollback, _) => {
@@ -103,26 +110,26 @@ impl Observer {
     }
 
     /// The ServiceCIDRs, and the reports of API servers whose flag differs from the default one.
-    async fn observe_ranges(&mut self, observed: &mut Observed) -> anyhow::Result<()> {
+    async fn observe_service_cidrs(&mut self, observed: &mut Observed) -> anyhow::Result<()> {
         let mut default = None;
-        each(&self.client, RANGES, None, ListParams::default(), |found| {
+        for_each(&self.client, SERVICE_CIDR, None, ListParams::default(), |found| {
             let is_being_deleted = found.pointer("/metadata/deletionTimestamp").is_some();
-            let range = ServiceRange { cidrs: parsed(&found, "/spec/cidrs"), is_being_deleted, is_settled: false };
-            if object::name(&found) == DEFAULT_RANGES {
+            let range = ServiceCidr { cidrs: parsed(&found, "/spec/cidrs"), is_being_deleted, is_settled: false };
+            if object::name(&found) == DEFAULT_SERVICE_CIDR {
                 default = Some(object::text(&found, &["metadata", "uid"]).to_owned());
             }
-            observed.ranges.insert(object::name(&found).to_owned(), range);
+            observed.service_cidrs.insert(object::name(&found).to_owned(), range);
         })
         .await?;
         let known = self.default.take().filter(|(known, _)| default.as_ref() == Some(known));
         let Some(uid) = default else { return Ok(()) };
         let since = known.map_or_else(Instant::now, |(_, since)| since);
-        if let Some(range) = observed.ranges.get_mut(DEFAULT_RANGES) {
+        if let Some(range) = observed.service_cidrs.get_mut(DEFAULT_SERVICE_CIDR) {
             range.is_settled = since.elapsed() >= COMPARED_AFTER;
         }
         let selector = format!("reason=KubernetesDefaultServiceCIDRInconsistent,involvedObject.uid={uid}");
         self.default = Some((uid, since));
-        each(&self.client, EVENT, Some("default"), ListParams::default().fields(&selector), |event| {
+        for_each(&self.client, EVENT, Some("default"), ListParams::default().fields(&selector), |event| {
             note(&mut observed.other_flags, object::text(&event, &["message"]).to_owned());
         })
         .await
@@ -141,7 +148,7 @@ async fn old_flags(client: &Client, wanted: &[IpNet]) -> anyhow::Result<Vec<Stri
     const FLAG: &str = "--service-cluster-ip-range=";
     let mut others = Vec::new();
     let selected = ListParams::default().labels("component=kube-apiserver");
-    each(client, POD, Some("kube-system"), selected, |pod| {
+    for_each(client, POD, Some("kube-system"), selected, |pod| {
         let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
         let mut words = containers.flat_map(|container| texts(container, "/command").chain(texts(container, "/args")));
         let Some(flag) = words.find_map(|word| word.strip_prefix(FLAG)) else { return };
@@ -156,8 +163,9 @@ async fn old_flags(client: &Client, wanted: &[IpNet]) -> anyhow::Result<Vec<Stri
 
 /// The API servers that can be reached and whose certificates do not name the new address of `default/kubernetes`.
 async fn old_certificates(client: &Client, record: &Record) -> anyhow::Result<Vec<String>> {
-    let servers: Vec<_> = slices(client, "default", "kubernetes").await?.iter().flat_map(api_servers).collect();
-    let (lacking, _) = lacking(&servers, &record.change.new_kubernetes(&record.ranges), true).await;
+    let servers: Vec<_> =
+        endpoint_slices(client, "default", "kubernetes").await?.iter().flat_map(api_servers).collect();
+    let (lacking, _) = certificates_lacking(&servers, &record.change.new_kubernetes(&record.ranges), true).await;
     let text = |(server, missing): &(SocketAddr, Vec<IpAddr>)| {
         format!("the certificate of API server {server} does not name {}", joined(missing, ", "))
     };
@@ -168,8 +176,8 @@ pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapStat
     let (namespace, alias_name) = (Some(swap.namespace.as_str()), swap.alias_name());
     let service = get(client, SERVICE, namespace, &swap.name).await?;
     let alias = get(client, SERVICE, namespace, &alias_name).await?;
-    let of_service = slices(client, &swap.namespace, &swap.name).await?;
-    let of_alias = slices(client, &swap.namespace, &alias_name).await?;
+    let of_service = endpoint_slices(client, &swap.namespace, &swap.name).await?;
+    let of_alias = endpoint_slices(client, &swap.namespace, &alias_name).await?;
     let is_copy = |slice: &&Value| object::text(slice, &["metadata", "labels", SLICE_WRITER_LABEL]) == SLICE_WRITER;
     let (copies, own): (Vec<&Value>, Vec<&Value>) = of_alias.iter().partition(is_copy);
     let is_ready = |slice: &Value| ready_endpoints(std::slice::from_ref(slice)).next().is_some();
@@ -200,7 +208,8 @@ pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapStat
         },
         has_equal_copies: wanted == found,
         has_copies: !copies.is_empty(),
-        // Without a ready endpoint, the control plane has none to list. It deletes those of the deleted Service.
+        // EndpointSlices of the deleted Service do not count: the control plane deletes them. If no copied endpoint is
+        // ready, there is none to wait for.
         has_own_endpoints: own.iter().any(|slice| is_ready(slice)) && of_service.iter().any(is_of_service)
             || !copies.iter().any(|slice| is_ready(slice)),
     })
@@ -215,15 +224,15 @@ fn is_alias(service: &Value) -> bool {
     service.pointer("/metadata/labels").is_some_and(|labels| labels.get(ALIAS_LABEL).is_some())
 }
 
-/// The first Services with addresses of the old, and of the new ranges, beside those of swaps and temporary ones, and
-/// those that have an address that the Service of a swap gets.
+/// Notes the first Services with addresses of the old and of the new ranges, without those of swaps and temporary ones,
+/// and the first Services with the new address of a swap.
 async fn observe_services(
     client: &Client,
     record: &Record,
     swaps: &[Swap],
     observed: &mut Observed,
 ) -> anyhow::Result<()> {
-    each(client, SERVICE, None, ListParams::default(), |service| {
+    for_each(client, SERVICE, None, ListParams::default(), |service| {
         let (namespace, name) = (object::namespace(&service), object::name(&service));
         let is_swap = swaps.iter().any(|swap| {
             swap.namespace == namespace && (swap.name == name || swap.alias_name() == name && is_alias(&service))
@@ -235,7 +244,7 @@ async fn observe_services(
         let (at, named) = (addresses(&service), format!("Service {namespace}/{name}"));
         if let Some(swap) = swaps.iter().find(|swap| swap.new.iter().any(|address| at.contains(address))) {
             let of = format!("Service {}/{}", swap.namespace, swap.name);
-            note(&mut observed.taken, format!("{named} has an address that {of} gets"));
+            note(&mut observed.taken, format!("the new address of {of} belongs to {named}"));
         }
         if is_temporary(&service) || record.swaps.is_empty() && is_dns(&service) {
             return;
@@ -258,9 +267,9 @@ impl Observer {
         let changes_dns = record.swaps.iter().any(|swap| swap.namespace == "kube-system");
         let since = if changes_dns { record.kubelets_at } else { record.switched_at };
         let mut pods = BTreeMap::<String, usize>::new();
-        each(&self.client, POD, None, ListParams::default(), |pod| {
+        for_each(&self.client, POD, None, ListParams::default(), |pod| {
             let phase = object::text(&pod, &["status", "phase"]);
-            // The kubelet itself runs a Pod with this annotation, which has a kubeconfig.
+            // The kubelet itself runs a Pod with this annotation, and the Pod finds the API server with a kubeconfig.
             let is_mirror = pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some();
             let created = object::text(&pod, &["metadata", "creationTimestamp"]).parse::<Timestamp>();
             let is_older = created.is_ok_and(|created| since.is_none_or(|since| created.as_second() <= since));
@@ -281,7 +290,7 @@ impl Observer {
         let (mut nodes, mut findings) = (Vec::new(), Findings::default());
         if self.asks_kubelets {
             let named = |node| nodes.push(object::name(&node).to_owned());
-            each(&self.client, NODE, None, ListParams::default(), named).await?;
+            for_each(&self.client, NODE, None, ListParams::default(), named).await?;
             check_kubelets(&self.client, &nodes, &record.change, &mut findings).await;
         }
         let found = findings.into_sorted().into_iter().filter(|finding| finding.before == Before::Finish);
@@ -292,7 +301,7 @@ impl Observer {
 /// The Services whose addresses swaps change: `default/kubernetes` and those of the cluster's DNS.
 pub async fn swaps(client: &Client, change: &Change) -> anyhow::Result<Vec<Swap>> {
     let mut services: Vec<Value> = get(client, SERVICE, Some("default"), "kubernetes").await?.into_iter().collect();
-    each(client, SERVICE, Some("kube-system"), ListParams::default(), |service| {
+    for_each(client, SERVICE, Some("kube-system"), ListParams::default(), |service| {
         services.extend(is_dns(&service).then_some(service));
     })
     .await?;

@@ -9,7 +9,7 @@ use clusterip_core::service::addresses;
 use clusterip_moves::renumbering::change::{Change, Direction};
 use clusterip_moves::renumbering::observed::Held;
 use clusterip_moves::renumbering::record::{
-    DEFAULT_RANGES, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
+    DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
 };
 use clusterip_moves::renumbering::step::{Goal, Request, Step, next};
 use jiff::Timestamp;
@@ -18,15 +18,15 @@ use kube::{Client, Error as KubeError};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::objects::{Kind, POOL, RANGES, SERVICE, SLICE, api, each, get, slices};
+use super::objects::{ENDPOINT_SLICE, Kind, SERVICE, SERVICE_CIDR, SERVICE_POOL, api, endpoint_slices, for_each, get};
 use super::observe::{self, Observer, is_alias_of, is_changed, pools, swap_state};
 use super::status::note_kubelets;
 use super::store::Store;
 
 /// How often the cluster is observed while it does something.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long before the trigger nothing else is changed: kube-proxy waits for its `minSyncPeriod` after the swap before,
-/// and would program the trigger later.
+/// How long before the trigger the command changes nothing else: after the previous swap, kube-proxy waits for its
+/// `minSyncPeriod`, and would program the trigger too late.
 const BEFORE_TRIGGER: Duration = Duration::from_millis(2100);
 /// How long before a swap the trigger is created: kube-proxy has programmed it by then, and waits for its
 /// `minSyncPeriod` before it programs both halves of the swap.
@@ -47,17 +47,17 @@ pub struct Run<'r, M> {
     /// Moves the Services of a cluster. It returns whether all that were to move have moved.
     pub mover: M,
     pub report: &'r dyn Fn(&str),
-    /// For how long a request of a command that was killed may still arrive.
-    pub late: Duration,
+    /// The longest time that a request takes: for so long, requests of a command that was killed may still arrive.
+    pub request_timeout: Duration,
 }
 
 impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
     /// Carries out steps until the goal is reached, or an administrator must do something.
     pub async fn work(&mut self, goal: Goal, mut record: Record) -> anyhow::Result<End> {
         if record.is_running {
-            let seconds = self.late.as_secs();
-            (self.report)(&format!("waiting {seconds} s: requests of a command that did not end may still arrive"));
-            sleep(self.late).await;
+            let seconds = self.request_timeout.as_secs();
+            (self.report)(&format!("waiting {seconds} s: requests of the previous command may still arrive"));
+            sleep(self.request_timeout).await;
             record = self.store.read().await?.context("the renumbering has ended")?;
         } else {
             record.is_running = true;
@@ -101,15 +101,15 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
                     self.observer.has_moved = true;
                 }
                 Step::Enter(phase) => self.enter(record, phase).await?,
-                Step::CreateRanges(name, cidrs) => {
+                Step::CreateServiceCidr(name, cidrs) => {
                     let metadata = json!({"name": name, "labels": {"app.kubernetes.io/name": "clusterip"}});
-                    let ranges = json!({"apiVersion": RANGES.0, "kind": RANGES.1, "metadata": metadata,
-                        "spec": {"cidrs": cidrs}});
-                    create(&client, RANGES, &ranges).await?;
+                    let service_cidr = json!({"apiVersion": SERVICE_CIDR.0, "kind": SERVICE_CIDR.1,
+                        "metadata": metadata, "spec": {"cidrs": cidrs}});
+                    create(&client, SERVICE_CIDR, &service_cidr).await?;
                 }
-                Step::DeleteRanges(name) => {
-                    self.observer.has_tried |= name == DEFAULT_RANGES;
-                    delete(&client, RANGES, None, name, None).await?;
+                Step::DeleteServiceCidr(name) => {
+                    self.observer.has_replaced_default |= name == DEFAULT_SERVICE_CIDR;
+                    delete(&client, SERVICE_CIDR, None, name, None).await?;
                 }
                 Step::SetPools(direction) => set_pools(&client, &record.change.directed(direction)).await?,
                 Step::Send(requests) => self.send_all(&requests, record).await?,
@@ -207,7 +207,7 @@ pub async fn changed_pools(client: &Client, change: &Change) -> anyhow::Result<V
         })?;
         let (name, version) = (object::name(&pool), object::text(&pool, &["metadata", "resourceVersion"]));
         let metadata = json!({"name": name, "resourceVersion": version});
-        Ok(json!({"apiVersion": POOL.0, "kind": POOL.1, "metadata": metadata, "spec": spec}))
+        Ok(json!({"apiVersion": SERVICE_POOL.0, "kind": SERVICE_POOL.1, "metadata": metadata, "spec": spec}))
     });
     changed.collect()
 }
@@ -215,13 +215,13 @@ pub async fn changed_pools(client: &Client, change: &Change) -> anyhow::Result<V
 async fn set_pools(client: &Client, change: &Change) -> anyhow::Result<()> {
     for pool in changed_pools(client, change).await? {
         let name = object::name(&pool);
-        let patched = api(client, POOL, None).patch(name, &PatchParams::default(), &Patch::Merge(&pool)).await;
+        let patched = api(client, SERVICE_POOL, None).patch(name, &PatchParams::default(), &Patch::Merge(&pool)).await;
         patched.map_err(|error| failed(format!("ServicePool {name} can't be changed"), &error))?;
     }
     Ok(())
 }
 
-/// The reason why an object exists already, or is gone already, does not matter.
+/// It is no error that an object exists already, or is gone already.
 fn unless_done(result: Result<(), KubeError>, kind: Kind, name: &str, what: &str) -> anyhow::Result<()> {
     match result {
         Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
@@ -249,7 +249,7 @@ async fn delete(
     unless_done(deleted, kind, name, "deleted")
 }
 
-/// Deletes a Service if it still is the one that the step is about.
+/// Deletes the Service of this name if `is_one` is true for it.
 async fn delete_if(client: &Client, swap: &Swap, name: &str, is_one: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
     let namespace = Some(swap.namespace.as_str());
     let Some(found) = get(client, SERVICE, namespace, name).await?.filter(is_one) else { return Ok(()) };
@@ -259,12 +259,13 @@ async fn delete_if(client: &Client, swap: &Swap, name: &str, is_one: impl Fn(&Va
 
 /// Makes the copied EndpointSlices of an alias equal to those of its Service.
 async fn copy(client: &Client, swap: &Swap) -> anyhow::Result<()> {
-    let found = slices(client, &swap.namespace, &swap.name).await?;
+    let found = endpoint_slices(client, &swap.namespace, &swap.name).await?;
     let wanted = swap.copies(&found);
     let parameters = PatchParams::apply(MANAGER).force();
     for slice in &wanted {
         let name = object::name(slice);
-        let applied = api(client, SLICE, Some(&swap.namespace)).patch(name, &parameters, &Patch::Apply(slice)).await;
+        let applied =
+            api(client, ENDPOINT_SLICE, Some(&swap.namespace)).patch(name, &parameters, &Patch::Apply(slice)).await;
         applied.map_err(|error| failed(format!("EndpointSlice {}/{name} can't be written", swap.namespace), &error))?;
     }
     delete_copies(client, swap, &wanted).await
@@ -275,13 +276,13 @@ async fn delete_copies(client: &Client, swap: &Swap, wanted: &[Value]) -> anyhow
     let namespace = Some(swap.namespace.as_str());
     let selector = format!("{SLICE_WRITER_LABEL}={SLICE_WRITER},kubernetes.io/service-name={}", swap.alias_name());
     let mut left = Vec::new();
-    each(client, SLICE, namespace, ListParams::default().labels(&selector), |slice| {
+    for_each(client, ENDPOINT_SLICE, namespace, ListParams::default().labels(&selector), |slice| {
         let name = object::name(&slice);
         left.extend(wanted.iter().all(|slice| object::name(slice) != name).then(|| name.to_owned()));
     })
     .await?;
     for name in left {
-        delete(client, SLICE, namespace, &name, None).await?;
+        delete(client, ENDPOINT_SLICE, namespace, &name, None).await?;
     }
     Ok(())
 }

@@ -20,7 +20,8 @@ use super::findings::{ServiceRow, Way};
 pub struct Surroundings {
     /// The Services with a ready endpoint.
     pub ready: BTreeSet<ServiceKey>,
-    /// What calls a Service from the control plane, and the name of a closed webhook of it.
+    /// The object because of which the control plane calls a Service, and the name of a webhook that may block its
+    /// move.
     pub callers: BTreeMap<ServiceKey, (String, Option<String>)>,
     pub exempt_namespaces: Vec<String>,
     pub load_balancers: bool,
@@ -75,12 +76,12 @@ fn way(service: &Value, addresses: &[IpAddr], change: &Change, around: &Surround
         return stays(why.to_owned());
     }
     if let Some((caller, webhook)) = around.callers.get(&key) {
-        let closed = webhook.as_ref().map_or(String::new(), |webhook| {
+        let blocking = webhook.as_ref().map_or(String::new(), |webhook| {
             format!(
-                ", and set failurePolicy: Ignore in its webhook {webhook} meanwhile if that is asked about the Service"
+                "; if its webhook {webhook} blocks the move, set failurePolicy: Ignore in it for the time of the move"
             )
         });
-        return stays(format!("the control plane calls it ({caller}): move it with {MOVE_OPTION} {key}{closed}"));
+        return stays(format!("the control plane calls it ({caller}): move it with {MOVE_OPTION} {key}{blocking}"));
     }
     if object::text(service, &["spec", "type"]) == "LoadBalancer" && !around.load_balancers {
         let why = "it is of type LoadBalancer: its cloud may remove the load balancer; use --load-balancers";

@@ -10,7 +10,7 @@ use kube::{Api, Client, Error as KubeError};
 use crate::text::joined;
 
 const KEY: &str = "record";
-/// The ranges whose addresses the ValidatingAdmissionPolicy keeps from tenants: the old ones, and more.
+/// The key with [`Record::kept_ranges`], which the ValidatingAdmissionPolicy `old-addresses` reads.
 const OLD_RANGES_KEY: &str = "oldRanges";
 
 pub struct Store {

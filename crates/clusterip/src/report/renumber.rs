@@ -1,4 +1,4 @@
-//! Prints what a renumbering meets in a cluster, and how far it is, as tables.
+//! The report of `clusterip renumber check`, and how far a renumbering is, as tables.
 
 use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::style;
@@ -26,14 +26,14 @@ pub fn table(check: &Check, layout: Layout) -> String {
             seconds => format!("{} (up to {seconds} s)", harmless(&row.why)),
         };
         let (namespace, name) = (harmless(&row.namespace), harmless(&row.name));
-        vec![namespace, name, joined(&row.addresses, ","), paint(style, &word(row.way)), why]
+        vec![namespace, name, joined(&row.addresses, ","), paint(style, &json_name(row.way)), why]
     });
     let services = columns::table(&["NAMESPACE", "SERVICE", "ADDRESS", "METHOD", "WHAT HAPPENS"], rows, layout);
     let lines = findings.iter().map(|finding| {
         let style = if finding.before == Before::Begin { style::ERROR } else { style::WARNING };
         let Finding { before, kind, object, message, remedy } = finding;
         let text = harmless(&format!("{message}: {remedy}"));
-        vec![paint(style, &word(before)), (*kind).to_owned(), harmless(object), text]
+        vec![paint(style, &json_name(before)), (*kind).to_owned(), harmless(object), text]
     });
     let lines = columns::table(&["BEFORE", "KIND", "OBJECT", "WHAT TO DO"], lines, layout);
     let steps =
@@ -80,8 +80,8 @@ pub fn status_table(status: Option<&Status>) -> String {
     ])
 }
 
-/// A variant, as JSON names it.
-fn word(variant: impl Serialize) -> String {
+/// The name of a variant in JSON.
+fn json_name(variant: impl Serialize) -> String {
     json!(variant).as_str().unwrap_or_default().to_owned()
 }
 

@@ -159,7 +159,7 @@ impl Change {
     }
 }
 
-/// The address that is so much later. At the end of the address space it begins again, outside of every range.
+/// The address at this distance. The first address of the family follows the last one, outside of every range.
 fn after(address: IpAddr, distance: u128) -> IpAddr {
     Family::of(address).address(number(address).wrapping_add(distance))
 }

@@ -14,11 +14,11 @@ use clusterip_core::annotations::TEMPORARY_LABEL;
 /// The name of the ConfigMap with the record, in the namespace of the server.
 pub const RECORD: &str = "clusterip-renumbering";
 /// The ServiceCIDR that covers the ranges before the change when the default one does not any more.
-pub const OLD_RANGES: &str = "clusterip-old";
+pub const OLD_SERVICE_CIDR: &str = "clusterip-old";
 /// The ServiceCIDR that covers the new ranges until the default one does.
-pub const NEW_RANGES: &str = "clusterip-new";
+pub const NEW_SERVICE_CIDR: &str = "clusterip-new";
 /// The ServiceCIDR that the API server creates from its flag.
-pub const DEFAULT_RANGES: &str = "kubernetes";
+pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
 /// The label of aliases. The control plane copies it to the EndpointSlices that it lists for them.
 pub const ALIAS_LABEL: &str = "clusterip-policy/alias";
 /// The label of EndpointSlices with the program that writes them, and its value on the copies.
@@ -80,7 +80,7 @@ pub struct Record {
     /// The addresses that `default/kubernetes` and DNS will get: no other Service may take them.
     #[serde(default)]
     pub new_addresses: Vec<IpAddr>,
-    /// The Services whose old addresses aliases hold.
+    /// The swaps, which are known from the phase [`Phase::Switching`] on.
     #[serde(default)]
     pub swaps: Vec<Swap>,
     /// When the switch ended, in seconds since 1970. Pods that are older know old addresses.
@@ -120,7 +120,7 @@ pub struct Swap {
     pub name: String,
     pub old: Vec<IpAddr>,
     pub new: Vec<IpAddr>,
-    /// What is created.
+    /// The Service with its new addresses, and the alias, as they are created.
     pub service: Value,
     pub alias: Value,
 }
@@ -190,7 +190,7 @@ pub fn alias_name(service: &str) -> String {
     format!("clusterip-alias-{service}")
 }
 
-/// What is created in place of a Service, with these addresses.
+/// The Service that is created in place of the deleted one, with these addresses.
 fn created(service: &Value, addresses: &[IpAddr]) -> Value {
     let part = |path: &str| service.pointer(path).cloned();
     let mut metadata = Map::new();

@@ -3,8 +3,8 @@
 use ipnet::IpNet;
 
 use super::change::Direction;
-use super::observed::{Held, Observed, ServiceRange, SwapState};
-use super::record::{DEFAULT_RANGES, NEW_RANGES, OLD_RANGES, Phase, Record};
+use super::observed::{Held, Observed, ServiceCidr, SwapState};
+use super::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record};
 
 /// What a command wants to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,16 +37,17 @@ pub enum Request {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    CreateRanges(&'static str, Vec<IpNet>),
-    DeleteRanges(&'static str),
+    /// Creates the ServiceCIDR with this name.
+    CreateServiceCidr(&'static str, Vec<IpNet>),
+    DeleteServiceCidr(&'static str),
     SetPools(Direction),
     Move(Direction),
     /// Stores the phase. The swaps are recorded with [`Phase::Switching`].
     Enter(Phase),
     Send(Vec<Request>),
-    /// The last step, and what is told then.
+    /// The last step, with the message about the end.
     DeleteRecord(String),
-    /// The cluster does something, for this reason.
+    /// Until the cluster has done this.
     Wait(String),
     /// An administrator must do something first.
     Stop(String),
@@ -82,20 +83,21 @@ fn refusal(goal: Goal, phase: Phase) -> String {
 /// depends on the default one.
 fn covered(record: &Record, observed: &Observed) -> Option<Step> {
     let new: Vec<IpNet> = record.change.0.iter().map(|pair| pair.to).collect();
-    // With a range that stays: its addresses would keep the default ServiceCIDR from being replaced.
-    let mut needed = vec![(OLD_RANGES, record.ranges.clone()), (NEW_RANGES, new)];
+    // These ranges include one that stays: its addresses would keep the default ServiceCIDR from being replaced.
+    let mut needed = vec![(OLD_SERVICE_CIDR, record.ranges.clone()), (NEW_SERVICE_CIDR, new)];
     // A Service that can't move back may keep the new range from being deleted. Nothing needs that range any more, unless
     // an API server has created the default ServiceCIDR with it.
-    let default = observed.ranges.get(DEFAULT_RANGES);
+    let default = observed.service_cidrs.get(DEFAULT_SERVICE_CIDR);
     if record.phase == Phase::RollingBack && default.is_some_and(|default| default.cidrs == record.ranges) {
         needed.truncate(1);
     }
     for (name, cidrs) in needed {
-        match observed.ranges.get(name) {
-            None => return Some(Step::CreateRanges(name, cidrs)),
-            Some(found) if found.is_being_deleted && name == NEW_RANGES && !observed.left_new.is_empty() => {
+        match observed.service_cidrs.get(name) {
+            None => return Some(Step::CreateServiceCidr(name, cidrs)),
+            Some(found) if found.is_being_deleted && name == NEW_SERVICE_CIDR && !observed.left_new.is_empty() => {
                 return Some(Step::Stop(format!(
-                    "ServiceCIDR {name} is being deleted, and these Services have its addresses: {}: delete them",
+                    "ServiceCIDR {name} is being deleted, and these Services have its addresses: {}: delete these \
+                     Services, or give them other addresses",
                     observed.left_new.join(", ")
                 )));
             }
@@ -136,8 +138,8 @@ fn begin(record: &Record, observed: &Observed) -> Step {
 /// An API server does not show its flag. But one of them creates the default ServiceCIDR again from its flag when that
 /// is deleted, and the others report if their flags differ from it.
 fn confirmed(wanted: &[IpNet], record: &Record, observed: &Observed) -> Option<Step> {
-    let default = observed.ranges.get(DEFAULT_RANGES);
-    let Some(ServiceRange { cidrs, is_being_deleted: false, is_settled }) = default else {
+    let default = observed.service_cidrs.get(DEFAULT_SERVICE_CIDR);
+    let Some(ServiceCidr { cidrs, is_being_deleted: false, is_settled }) = default else {
         return Some(Step::Wait("the API server creates the default ServiceCIDR again".to_owned()));
     };
     let is_wanted = cidrs == wanted;
@@ -145,8 +147,8 @@ fn confirmed(wanted: &[IpNet], record: &Record, observed: &Observed) -> Option<S
         return (!is_settled)
             .then(|| Step::Wait("the API servers compare the default ServiceCIDR with their flags".into()));
     }
-    if !observed.has_tried {
-        return Some(covered(record, observed).unwrap_or(Step::DeleteRanges(DEFAULT_RANGES)));
+    if !observed.has_replaced_default {
+        return Some(covered(record, observed).unwrap_or(Step::DeleteServiceCidr(DEFAULT_SERVICE_CIDR)));
     }
     let why = match observed.other_flags.first() {
         Some(flag) if is_wanted => flag.clone(),
@@ -179,7 +181,7 @@ fn may_switch(record: &Record, observed: &Observed) -> Step {
     if let Some(stop) = taken(observed) {
         return stop;
     }
-    // What has no range would lose its addresses at the end.
+    // A Service would lose an address that no ServiceCIDR covers at the end.
     covered(record, observed)
         .or_else(|| confirmed(&record.new_ranges(), record, observed))
         .unwrap_or(Step::Enter(Phase::Switching))
@@ -188,7 +190,7 @@ fn may_switch(record: &Record, observed: &Observed) -> Step {
 /// A Service of a swap is deleted only if it can be created again with its new addresses.
 fn taken(observed: &Observed) -> Option<Step> {
     let taken = observed.taken.first()?;
-    Some(Step::Stop(format!("{taken}: delete it or give it another address, and try again")))
+    Some(Step::Stop(format!("{taken}: delete this Service or give it another address, and try again")))
 }
 
 fn switch(record: &Record, observed: &Observed) -> Step {
@@ -225,7 +227,9 @@ fn swap_step(at: usize, has_selector: bool, state: &SwapState, name: &str, alias
     use Request::{Copy, Create, CreateAlias, CreateTrigger, Delete, DeleteCopies, DeleteTrigger, Pause};
     let send = |requests: &[Request]| Some(Step::Send(requests.to_vec()));
     match (state.service, state.alias) {
-        (_, Held::Other | Held::New) => Some(Step::Stop(format!("{alias} is not the alias of {name}: delete it"))),
+        (_, Held::Other | Held::New) => {
+            Some(Step::Stop(format!("Service {alias} is not the alias of {name}: delete Service {alias}")))
+        }
         (Held::Old, _) if !state.has_equal_copies => send(&[Copy(at)]),
         (Held::Old, _) => send(&[CreateTrigger, Pause, Delete(at), CreateAlias(at), Create(at), DeleteTrigger]),
         (_, Held::Absent) if state.service == Held::Absent => send(&[CreateAlias(at), Create(at)]),
@@ -254,12 +258,12 @@ fn may_finish(observed: &Observed, force: bool) -> Step {
 
 fn finish(record: &Record, observed: &Observed) -> Step {
     // From now on, no Service gets an address of the old ranges.
-    if observed.ranges.get(OLD_RANGES).is_some_and(|found| !found.is_being_deleted) {
-        return Step::DeleteRanges(OLD_RANGES);
+    if observed.service_cidrs.get(OLD_SERVICE_CIDR).is_some_and(|found| !found.is_being_deleted) {
+        return Step::DeleteServiceCidr(OLD_SERVICE_CIDR);
     }
     let swaps = record.swaps.iter().zip(&observed.swaps).enumerate();
     for (at, (_, state)) in swaps {
-        // What another client has created with the name of the alias stays.
+        // A Service that another client has created with the name of the alias stays.
         let alias = (state.alias == Held::Old).then_some(Request::DeleteAlias(at));
         let copies = state.has_copies.then_some(Request::DeleteCopies(at));
         let requests: Vec<Request> = alias.into_iter().chain(copies).collect();
@@ -267,19 +271,19 @@ fn finish(record: &Record, observed: &Observed) -> Step {
             return Step::Send(requests);
         }
     }
-    match observed.ranges.get(NEW_RANGES) {
-        Some(found) if !found.is_being_deleted => return Step::DeleteRanges(NEW_RANGES),
-        Some(_) => return Step::Wait(format!("ServiceCIDR {NEW_RANGES} is being deleted")),
+    match observed.service_cidrs.get(NEW_SERVICE_CIDR) {
+        Some(found) if !found.is_being_deleted => return Step::DeleteServiceCidr(NEW_SERVICE_CIDR),
+        Some(_) => return Step::Wait(format!("ServiceCIDR {NEW_SERVICE_CIDR} is being deleted")),
         None => {}
     }
-    if observed.ranges.contains_key(OLD_RANGES) && observed.left_old.is_empty() {
-        return Step::Wait(format!("ServiceCIDR {OLD_RANGES} is being deleted"));
+    if observed.service_cidrs.contains_key(OLD_SERVICE_CIDR) && observed.left_old.is_empty() {
+        return Step::Wait(format!("ServiceCIDR {OLD_SERVICE_CIDR} is being deleted"));
     }
     let done = format!("the Service range is {}", shown(&record.new_ranges()));
-    Step::DeleteRecord(ended(done, OLD_RANGES, &observed.left_old))
+    Step::DeleteRecord(ended(done, OLD_SERVICE_CIDR, &observed.left_old))
 }
 
-/// What is told at the end. A ServiceCIDR that is being deleted gives no address away, and stays as long as a Service
+/// The message about the end. A ServiceCIDR that is being deleted gives no address away, and stays as long as a Service
 /// has one of its addresses.
 fn ended(done: String, range: &str, left: &[String]) -> String {
     match left {
@@ -301,14 +305,14 @@ fn roll_back(record: &Record, observed: &Observed) -> Step {
     if !observed.has_moved {
         return Step::Move(Direction::Back);
     }
-    for name in [NEW_RANGES, OLD_RANGES] {
-        match observed.ranges.get(name) {
-            Some(found) if !found.is_being_deleted => return Step::DeleteRanges(name),
+    for name in [NEW_SERVICE_CIDR, OLD_SERVICE_CIDR] {
+        match observed.service_cidrs.get(name) {
+            Some(found) if !found.is_being_deleted => return Step::DeleteServiceCidr(name),
             // Any user can make a Service that can't move back. It keeps its address.
-            Some(_) if name == NEW_RANGES && !observed.left_new.is_empty() => {}
+            Some(_) if name == NEW_SERVICE_CIDR && !observed.left_new.is_empty() => {}
             Some(_) => return Step::Wait(format!("ServiceCIDR {name} is being deleted")),
             None => {}
         }
     }
-    Step::DeleteRecord(ended("the renumbering is rolled back".to_owned(), NEW_RANGES, &observed.left_new))
+    Step::DeleteRecord(ended("the renumbering is rolled back".to_owned(), NEW_SERVICE_CIDR, &observed.left_new))
 }
