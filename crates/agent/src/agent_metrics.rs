@@ -1,5 +1,5 @@
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Counts, begin_counts, register_version};
+use clusterip_cluster::metrics::{Component, Counters, begin_at_zero, register_version};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -26,8 +26,8 @@ label_values! {
 pub struct AgentMetrics {
     pub held: Gauge,
     pub alive: Gauge,
-    pub renewals: Counts<Renewal>,
-    pub failures: Counts<Step>,
+    pub renewals: Counters<Renewal>,
+    pub failures: Counters<Step>,
     pub announcements: Counter,
     pub given_up: Counter,
 }
@@ -35,8 +35,8 @@ pub struct AgentMetrics {
 impl Component for AgentMetrics {
     fn register(&self, registry: &mut Registry) {
         let Self { held, alive, renewals, failures, announcements, given_up } = self.clone();
-        begin_counts(&renewals, "result", Renewal::ALL);
-        begin_counts(&failures, "step", Step::ALL);
+        begin_at_zero(&renewals, "result", Renewal::ALL);
+        begin_at_zero(&failures, "step", Step::ALL);
         register_version(registry, "agent_info", "The version of the agent; always 1");
         registry.register("agent_alive", "Whether this agent may hold addresses: its heartbeat is renewed", alive);
         registry.register("agent_held_addresses", "External addresses that may be on the network of this node", held);

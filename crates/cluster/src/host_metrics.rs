@@ -1,7 +1,7 @@
 //! The metrics of a process that follows a cluster and its settings, and of one that evaluates the policy.
 
 use crate::label_values;
-use crate::metrics::{Component, Counts, Number, begin_counts, scrape_lock};
+use crate::metrics::{Component, Counters, Number, begin_at_zero, scrape_lock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,10 +19,10 @@ pub struct ClusterMetrics {
     /// Is set to 1 again if the latest version is in use again, after other versions were refused.
     pub valid: Gauge,
     settings: Labelled<Label<String>, Gauge>,
-    versions: Counts<&'static str>,
+    versions: Counters<&'static str>,
     synced: Labelled<Label<String>, Gauge>,
-    watch_errors: Counts<String>,
-    left_out: Counts<String>,
+    watch_errors: Counters<String>,
+    left_out: Counters<String>,
     pub services_left_out: Gauge,
     /// When its watches began to fail, or now if none fails.
     pub last_contact: Number,
@@ -64,7 +64,7 @@ impl Component for ClusterMetrics {
     fn register(&self, registry: &mut Registry) {
         let Self { valid, settings, versions, synced, watch_errors, left_out, services_left_out, last_contact } =
             self.clone();
-        begin_counts(&versions, "result", &["accepted", "refused"]);
+        begin_at_zero(&versions, "result", &["accepted", "refused"]);
         let about =
             "Whether the latest version of the settings is in use; 0: it was refused, and an older one is in use";
         registry.register("settings_valid", about, valid);
@@ -118,12 +118,12 @@ label_values! {
 
 #[derive(Clone, Default)]
 pub struct ClaimMetrics {
-    pub claims: Counts<ClaimResult>,
+    pub claims: Counters<ClaimResult>,
 }
 
 impl Component for ClaimMetrics {
     fn register(&self, registry: &mut Registry) {
-        begin_counts(&self.claims, "result", ClaimResult::ALL);
+        begin_at_zero(&self.claims, "result", ClaimResult::ALL);
         let about = "Attempts to claim an address among several replicas, by result; none with `--claims memory`";
         registry.register("claims", about, self.claims.clone());
     }

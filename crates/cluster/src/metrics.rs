@@ -31,12 +31,12 @@ pub fn scrape_lock() -> MutexGuard<'static, ()> {
     LOCK.lock()
 }
 
-/// Counters of events that have a value of one label.
-pub type Counts<V> = Family<[(&'static str, V); 1], Counter>;
+/// A counter for each value of one label.
+pub type Counters<V> = Family<[(&'static str, V); 1], Counter>;
 
-/// Sets the counters of these values to zero.
-pub fn begin_counts<V: Copy + Eq + Hash>(counts: &Counts<V>, label: &'static str, values: &[V]) {
-    values.iter().for_each(|value| drop(counts.get_or_create(&[(label, *value)])));
+/// Shows the counters of these values, which are zero, before the first event is counted.
+pub fn begin_at_zero<V: Copy + Eq + Hash>(counters: &Counters<V>, label: &'static str, values: &[V]) {
+    values.iter().for_each(|value| drop(counters.get_or_create(&[(label, *value)])));
 }
 
 pub fn register_version(registry: &mut Registry, name: &str, help: &str) {

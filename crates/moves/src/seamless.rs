@@ -294,7 +294,7 @@ pub struct Progress {
     /// Whether this run recorded the move. No other run creates temporary Services.
     recorded: bool,
     pub failure: Option<String>,
-    /// Whether the move failed because `new` was refused its addresses.
+    /// Whether the move failed because the API server refused the addresses of `new`.
     pub new_was_refused: bool,
     tried_old: bool,
     without_trigger: bool,

@@ -116,7 +116,7 @@ pub(crate) const OTHER_WEBHOOK_REMEDY: &str = "if `clusterip` gives addresses to
 
 pub(super) const HALF_MOVED: &str = "it looks as if a move has begun and has not ended";
 
-/// What decides whether `clusterip move` moves a Service, besides the Service itself.
+/// On what, besides the Service itself, it depends whether `clusterip move` moves a Service.
 #[derive(Clone, Copy)]
 pub(super) struct MoveConditions<'a> {
     pub called: &'a ControlPlaneServices,

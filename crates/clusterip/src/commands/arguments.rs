@@ -164,8 +164,8 @@ pub struct DnsArguments {
 }
 
 impl DnsArguments {
-    /// The rule that both need the argument with this id.
-    pub fn need(id: &'static str) -> ArgGroup {
+    /// The group of both arguments, which requires the argument with this id.
+    pub fn requiring(id: &'static str) -> ArgGroup {
         ArgGroup::new("dns").args(["grace_period", "cluster_domain"]).multiple(true).requires(id)
     }
 

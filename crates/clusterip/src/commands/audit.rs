@@ -212,7 +212,8 @@ impl AuditArguments {
         }
     }
 
-    /// The audit in the output format; `None` for JSON, of which less than all is in memory at a time.
+    /// The audit in the output format; `None` for JSON, which is written in parts, so that it is never in memory as a
+    /// whole.
     fn text(&self, audit: &Audit, about: About) -> anyhow::Result<Option<String>> {
         let layout = Layout::of_stdout(self.no_headers);
         Ok(Some(match self.output {

@@ -68,7 +68,7 @@ Exit status: 0; 1 if a Service could not be moved, or the command was interrupte
 can't start.";
 
 #[derive(Debug, Default, Args)]
-#[command(after_long_help = HELP, group(DnsArguments::need("seamless")))]
+#[command(after_long_help = HELP, group(DnsArguments::requiring("seamless")))]
 pub struct MoveArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -269,7 +269,7 @@ impl MoveArguments {
         Ok(run)
     }
 
-    /// If a server leads, the server carries the moves out.
+    /// The duties of the command. With `by_server`, a server leads and carries the moves out.
     fn duties(&self, namespace: &str, by_server: bool) -> Duties {
         Duties {
             namespace: namespace.to_owned(),

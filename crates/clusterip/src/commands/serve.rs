@@ -41,7 +41,7 @@ const LOG_TARGET: &str = module_path!();
 const BLOCKING_THREADS: usize = 2;
 
 #[derive(Debug, Args)]
-#[command(after_long_help = HELP, group(DnsArguments::need("seamless")))]
+#[command(after_long_help = HELP, group(DnsArguments::requiring("seamless")))]
 pub struct ServeArguments {
     #[command(flatten)]
     cluster: ClusterArguments,

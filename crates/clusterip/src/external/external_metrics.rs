@@ -1,5 +1,5 @@
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Counts, Number, begin_counts, scrape_lock};
+use clusterip_cluster::metrics::{Component, Counters, Number, begin_at_zero, scrape_lock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -23,7 +23,7 @@ label_values! {
 #[derive(Clone, Default)]
 pub struct ExternalMetrics {
     addresses: Labelled<[(&'static str, String); 3], Number>,
-    pub assignments: Counts<AssignmentResult>,
+    pub assignments: Counters<AssignmentResult>,
     pub takeovers: Counter,
     pub waiting: Gauge,
 }
@@ -31,7 +31,7 @@ pub struct ExternalMetrics {
 impl Component for ExternalMetrics {
     fn register(&self, registry: &mut Registry) {
         let Self { addresses, assignments, takeovers, waiting } = self.clone();
-        begin_counts(&assignments, "result", AssignmentResult::ALL);
+        begin_at_zero(&assignments, "result", AssignmentResult::ALL);
         let about = "Addresses of the external pool: usable ones, those that Services have, and those that a node \
                      holds; none if this process is not the leader";
         registry.register("external_pool_addresses", about, addresses);

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Counts, Number, begin_counts, scrape_lock, whole};
+use clusterip_cluster::metrics::{Component, Counters, Number, begin_at_zero, scrape_lock, whole};
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -35,14 +35,14 @@ label_values! {
 #[derive(Clone, Default)]
 pub struct NodeMetrics {
     blocks: Labelled<[(&'static str, String); 3], Number>,
-    assignments: Counts<Assignment>,
+    assignments: Counters<Assignment>,
     misplaced: Labelled<[(&'static str, Misplaced); 1], Gauge>,
     pub waiting: Gauge,
 }
 
 impl Component for NodeMetrics {
     fn register(&self, registry: &mut Registry) {
-        begin_counts(&self.assignments, "result", Assignment::ALL);
+        begin_at_zero(&self.assignments, "result", Assignment::ALL);
         self.misplaced(&BTreeMap::new());
         let Self { blocks, assignments, misplaced, waiting } = self.clone();
         let about = "Blocks of the pool of Nodes: usable ones, those that Nodes have, and those that are free now";

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::findings::{ServiceRow, Way};
 
-/// What decides about a Service besides the Service itself.
+/// On what, besides the Service itself, it depends what happens to a Service.
 #[derive(Default)]
 pub struct Surroundings {
     /// The Services with a ready endpoint.

@@ -16,7 +16,7 @@
 //! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
 //! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
 //! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
-//! - A seamless move whose new address the API server refuses is undone, and begun again with the next one.
+//! - A seamless move whose new address the API server refuses is undone, and begins again with the next address.
 //! - A seamless move returns when the Service has its new address. Its record stays until [`Mover::resume`] has deleted
 //!   the last temporary Service.
 //! - [`Mover::unfinished`] has each move whose record may exist, and says when to resume it, also if its Service is gone.
@@ -30,8 +30,8 @@
 //!
 //! # Modules
 //! This module begins moves, and carries out the steps on the Service itself. `seamless_run` carries out those on
-//! temporary Services, and `windows` says when, if several Services move at once. `records` stores the journals, and
-//! [`targets`] chooses target addresses.
+//! temporary Services, and `change_windows` decides when, because several Services may move at once. `records` stores
+//! the journals, and [`targets`] chooses target addresses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -55,14 +55,14 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 
+mod change_windows;
 pub(crate) mod records;
 mod seamless_run;
 pub mod targets;
-mod windows;
 
+use self::change_windows::ChangeWindows;
 use self::records::{Records, UnfinishedMoves, refusal_of, text_of};
 use self::targets::{Attempt, MAX_TARGETS, Targets, next_target, same_families};
-use self::windows::Windows;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// A record may take several requests. If the answer about the endpoints is older then, they are listed again.
@@ -152,15 +152,15 @@ pub struct Mover {
     pub limits: Limits,
     size: Size,
     pub unfinished: UnfinishedMoves,
-    windows: Windows,
+    change_windows: ChangeWindows,
 }
 
 impl Mover {
     /// A mover which records its moves in `namespace`, the server's namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
         let (records, unfinished) = (Records::new(client.clone(), namespace), UnfinishedMoves::default());
-        let (limits, size, windows) = (Limits::default(), Size::Large, Windows::default());
-        Self { client, records, limits, size, unfinished, windows }
+        let (limits, size, change_windows) = (Limits::default(), Size::Large, ChangeWindows::default());
+        Self { client, records, limits, size, unfinished, change_windows }
     }
 
     #[must_use]
@@ -237,7 +237,7 @@ struct Run<'m, T> {
     /// The answer if the Service of a seamless move was last too large to read.
     unreadable: Option<Refusal>,
     progress: Progress,
-    /// The targets of seamless moves that were refused and undone, and what the outcome says about them.
+    /// The new addresses that the API server has refused to seamless moves, and a text about each undone move.
     refused: Vec<IpAddr>,
     refusals: Vec<String>,
     status_is_restored: bool,
@@ -460,12 +460,12 @@ impl<T: Targets> Run<'_, T> {
         }
     }
 
-    /// The next target of a seamless move that was undone because the API server has refused the target `to`. The outcome
-    /// if it ended otherwise, or if there is no other target. The refused ones stay reserved, so the policy does not choose
-    /// them again.
+    /// The next target, if a seamless move has `ended` because the API server has refused its target `to`. The outcome,
+    /// if the move has ended otherwise or there is no other target. Refused targets stay reserved, so the policy does
+    /// not choose them again.
     async fn another_target(&mut self, ended: Outcome, to: &[IpAddr], from: &[IpAddr]) -> Result<Vec<IpAddr>, Outcome> {
         let Outcome::Unmoved(Unmoved::NotPrepared { reason }) = &ended else { return Err(ended) };
-        // As long as the record of the undone move may exist, another one can't begin.
+        // As long as the record of the undone move may exist, no other move of the Service can begin.
         if !self.progress.new_was_refused || self.mover.unfinished.of(self.id).is_some() {
             return Err(ended);
         }
@@ -507,7 +507,7 @@ impl<T: Targets> Run<'_, T> {
         plan: Option<Plan>,
     ) -> Result<Option<Outcome>, Stop> {
         let mut journal = step::beginning(&service, to, &order.why);
-        // The reason for another target is unknown.
+        // The reason of the order is about its own addresses.
         journal.reason = order.reason.clone().filter(|_| to == order.addresses);
         journal.seamless = plan;
         let body = text_of(step::released(&service, &journal));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Counts, Number, begin_counts, scrape_lock, whole};
+use clusterip_cluster::metrics::{Component, Counters, Number, begin_at_zero, scrape_lock, whole};
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -57,7 +57,7 @@ pub struct ServiceMetrics {
     unmatched: Labelled<[(&'static str, String); 1], Gauge>,
     pub ledger: Gauge,
     replicas: Labelled<[(&'static str, &'static str); 1], Gauge>,
-    moves: Counts<MoveResult>,
+    moves: Counters<MoveResult>,
     misplaced: Labelled<[(&'static str, StayReason); 1], Gauge>,
     pub leader: Gauge,
     /// How many webhook configurations of other programs choose addresses of Services, too.
@@ -115,7 +115,7 @@ impl ServiceMetrics {
 
 impl Component for ServiceMetrics {
     fn register(&self, registry: &mut Registry) {
-        begin_counts(&self.moves, "result", MoveResult::ALL);
+        begin_at_zero(&self.moves, "result", MoveResult::ALL);
         self.none_stays();
         self.replicas(1, 0);
         let Self { usable, used, free, unmatched, ledger, replicas, moves, misplaced, leader, other_webhooks } =

@@ -262,8 +262,8 @@ impl Reconciler {
                 }
                 next
             }
-            // What the stores show may be outdated. A plain move would learn that its target is in use only while the
-            // Service has no address.
+            // While a watch fails, the stores may be outdated. A plain move would learn only while the Service has no
+            // address that another Service uses the target.
             Ok(Inspection::Misplaced(_)) if !self.agrees() || self.evaluator.stores().stale_since().is_some() => {
                 Next::After(DISAGREEMENT)
             }

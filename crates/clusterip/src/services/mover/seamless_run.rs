@@ -215,11 +215,11 @@ impl<T: Targets> Run<'_, T> {
         seen: &mut Observed,
         journal: &Journal,
     ) -> Result<bool, MoveError> {
-        // The other steps belong to a swap that has begun.
+        // The other steps belong to a swap, which begins when the trigger is created or deleted.
         if let SeamlessStep::Create(_) | SeamlessStep::ReleaseOld | SeamlessStep::Delete(Role::Old | Role::Trigger) =
             step
         {
-            self.mover.windows.open().await;
+            self.mover.change_windows.wait().await;
         }
         let Some(request) = request(step, seen, journal, Timestamp::now().as_second()) else { return Ok(false) };
         let Request { verb, namespace, name, body } = request;

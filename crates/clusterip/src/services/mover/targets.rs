@@ -132,8 +132,8 @@ impl Targets for Alternatives {
     }
 }
 
-/// How many targets that the policy gives are tried, also while the Service has no address. Then twice as many are tried
-/// in all.
+/// How many targets of the policy a move tries. A Service without an address then tries as many others: its old
+/// addresses and those of [`Source::LastResort`].
 pub(super) const MAX_TARGETS: usize = 5;
 
 /// Where a target comes from, in the order in which they are tried.
