@@ -82,7 +82,7 @@ UPSTREAM_TESTS := $(CACHE)/conformance/$(KUBERNETES)-$(shell cat $(UPSTREAM_SOUR
 GINKGO := github.com/onsi/ginkgo/v2/ginkgo
 # What a node needs besides, as scripts/programs names it. Its image for tests contains those from `curl` on.
 NODE_PROGRAMS := containerd ctr runc ip nft iptables conntrack nsenter /usr/lib/cni/ptp curl dig nc nslookup ss wget
-# The program that sends requests while Services move, and while the Service range changes.
+# The program that sends requests while Services move or the Service range changes.
 LOAD := target/load
 # The programs in images have no C library.
 GO := CGO_ENABLED=0 go -C e2e-tests/control-plane

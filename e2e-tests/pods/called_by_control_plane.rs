@@ -33,8 +33,8 @@ const CALLERS: [&str; 4] = [
 /// A pool that contains none of the Services, for a second move.
 const OTHER_POOL: &str = "services: {pools: [{name: other, cidrs: [172.21.2.0/24]}]}\n";
 
-/// The server leaves the Services where they are. An administrator moves them, the webhook also seamlessly, as soon as it
-/// fails open, and the API server can call them afterwards.
+/// The server leaves the Services where they are. An administrator moves them, that of the webhook only after the
+/// webhook fails open, and also seamlessly. The API server can call them afterwards.
 pub async fn moves_do_not_deadlock(cluster: &WholeCluster) {
     let namespace = &cluster.namespace("called").await;
     start_servers(cluster, namespace).await;

@@ -1,5 +1,5 @@
-//! MetalLB beside `deploy/external`, as its manifest installs it: the speaker of one node announces the address that
-//! `clusterip` chooses, and that of the other node takes over.
+//! MetalLB, as its manifest installs it, beside `deploy/external`: the speaker of one node announces the address that
+//! `clusterip` chooses, and the speaker of the other node takes the address over.
 
 use std::env;
 use std::fs;
@@ -30,7 +30,7 @@ const RANGE: &str = "10.88.0.140-10.88.0.169";
 const IN_NO_POOL: &str = "10.88.0.165";
 /// The annotation that `clusterip` writes and MetalLB reads.
 const ANNOUNCED: &str = "metallb.io/loadBalancerIPs";
-/// memberlist declares a member dead after 4 to 7 s, and repeats nothing.
+/// memberlist declares a member dead after 4 to 7 s.
 const MAX_FAILOVER: Duration = Duration::from_secs(30);
 
 /// MetalLB's programs on this machine, and the objects of its manifest.
@@ -239,7 +239,7 @@ async fn other_tenant_gets_only_addresses_of_its_pool(cluster: &WholeCluster, of
     let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
     let of_shop = &of_shop.to_string();
     let attempts = [
-        // The first one is changed as the refused ones are created.
+        // `own` is then changed in the ways in which the Services below are created.
         Attempt { name: "own", change: json!({}), refusal: None },
         Attempt { name: "shared-key", change: annotated("metallb.io/allow-shared-ip", "front"), refusal: None },
         Attempt { name: "named-pool", change: annotated("metallb.io/address-pool", "lan"), refusal: None },

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use e2e_tests::support::markdown::grouped;
 use e2e_tests::support::move_load::Requests;
-use e2e_tests::support::renumbering::{Kind, Part, Plan, missed, options, renumber};
+use e2e_tests::support::renumbering::{Kind, Plan, StepResult, missed_goals, options, renumber};
 use e2e_tests::support::whole_cluster::{WholeCluster, lacking, write_image};
 use e2e_tests::support::{program, use_ring};
 
@@ -31,8 +31,8 @@ fn main() {
     let image = folder.path().join("clusterip.tar");
     write_image(IMAGE, &image, &program());
     let cluster = WholeCluster::start_with(options(vec![image], &proxy));
-    let parts = tokio::runtime::Runtime::new().unwrap().block_on(renumber(&cluster, plan));
-    println!("{}", table(&about(&cluster, &proxy, services), &parts));
+    let results = tokio::runtime::Runtime::new().unwrap().block_on(renumber(&cluster, plan));
+    println!("{}", table(&about(&cluster, &proxy, services), &results));
 }
 
 /// The conditions of the measurements.
@@ -47,7 +47,7 @@ fn about(cluster: &WholeCluster, proxy: &str, services: usize) -> String {
 
 /// A row for each step, with the failed requests, all requests and the longest pause of each kind. Then the sums, the
 /// errors and the missed goals.
-fn table(about: &str, parts: &[Part]) -> String {
+fn table(about: &str, results: &[StepResult]) -> String {
     let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let kinds = || Kind::ALL.iter();
     let mut lines = vec![about.to_owned(), String::new()];
@@ -59,31 +59,31 @@ fn table(about: &str, parts: &[Part]) -> String {
     lines.push(row(["---", "---:"].into_iter().chain(kinds().map(|_| "---:")).map(str::to_owned).collect()));
     let cells =
         |requests: Option<&Requests>| requests.filter(|requests| requests.requests > 0).map_or(String::new(), cell);
-    for part in parts {
-        let first = [part.step.name().to_owned(), format!("{} s", part.seconds)];
-        lines.push(row(first.into_iter().chain(kinds().map(|kind| cells(part.kinds.get(kind)))).collect()));
+    for result in results {
+        let first = [result.step.name().to_owned(), format!("{} s", result.seconds)];
+        lines.push(row(first.into_iter().chain(kinds().map(|kind| cells(result.kinds.get(kind)))).collect()));
     }
     let sum = |is_meant: &dyn Fn(Kind) -> bool| {
         let mut sum = Requests::default();
-        let all = parts.iter().flat_map(|part| &part.kinds).filter(|(kind, _)| is_meant(**kind));
+        let all = results.iter().flat_map(|result| &result.kinds).filter(|(kind, _)| is_meant(**kind));
         all.for_each(|(_, requests)| sum.add(requests));
         sum
     };
-    let seconds: u64 = parts.iter().map(|part| part.seconds).sum();
+    let seconds: u64 = results.iter().map(|result| result.seconds).sum();
     let first = ["all".to_owned(), format!("{seconds} s")];
     lines.push(row(first.into_iter().chain(kinds().map(|kind| cell(&sum(&|it| it == *kind)))).collect()));
     let all = sum(&|kind| !kind.is_to_api_server());
     lines.extend([String::new(), format!("- Services and DNS: {}; {} took a second or more", cell(&all), all.slow)]);
-    for part in parts {
-        for (kind, requests) in &part.kinds {
+    for result in results {
+        for (kind, requests) in &result.kinds {
             let errors = requests.errors.iter();
             let line = |(error, count): (&String, &u64)| {
-                format!("- {}, {}: {error}: {}", part.step.name(), kind.name(), grouped(*count))
+                format!("- {}, {}: {error}: {}", result.step.name(), kind.name(), grouped(*count))
             };
             lines.extend(errors.map(line));
         }
     }
-    lines.extend(missed(parts, REQUESTS).into_iter().map(|goal| format!("- MISSED: {goal}")));
+    lines.extend(missed_goals(results, REQUESTS).into_iter().map(|goal| format!("- MISSED: {goal}")));
     lines.join("\n")
 }
 

@@ -90,15 +90,15 @@ async fn services_called_by_the_control_plane_are_tracked() {
     }
 }
 
-/// A Service that the control plane calls is only moved if an administrator names it, and only if its webhook would not
-/// refuse the move.
+/// A Service that the control plane calls is moved only if an administrator names it and its webhook does not block the
+/// move.
 #[tokio::test]
 async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator() {
     const CALLED: &str = "it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it \
                           stays: called by ValidatingWebhookConfiguration control-plane: the API server could not call it \
                           while it moves; ";
     const OPTION: &str = "`clusterip move --called-by-control-plane web` moves it";
-    const OPENING: &str = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook \
+    const REMEDY: &str = "for the time of the move, set failurePolicy: Ignore and timeoutSeconds: 1 in webhook \
                            called.example.com of ValidatingWebhookConfiguration control-plane, because the API server \
                            refuses the requests of the move without an answer of the webhook; then ";
     let cluster = Cluster::alone().await;
@@ -143,7 +143,7 @@ async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator()
     assert_eq!(ask(false).await, "windows");
 
     configure("Fail", "services").await;
-    let refused = format!("AddressMisplaced: {CALLED}{OPENING}{OPTION}");
+    let refused = format!("AddressMisplaced: {CALLED}{REMEDY}{OPTION}");
     eventually("the Event with the remedy", async || {
         assert_eq!(ask(true).await, "windows");
         place.events("web").await.contains(&refused).then_some(())

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// nodeSettings is what the role node reads from its standard input when its network is ready, and again when DNS has
-// another address.
+// nodeSettings are the settings of a node. The role node reads them from its standard input when its network is ready,
+// and again when DNS has another address.
 type nodeSettings struct {
 	Name, Address, Folder, Assets         string
 	Images                                []string
@@ -23,7 +23,7 @@ type nodeSettings struct {
 // ownFolders are the folders that each node has for itself: the programs use them by their usual names.
 var ownFolders = map[string]string{"run": "/run", "lib": "/var/lib", "log": "/var/log"}
 
-// runNode runs a node in the namespaces of this process, until one of its programs ends.
+// runNode runs a node in the namespaces of this process, until one of its programs ends by itself.
 func runNode(input io.Reader) error {
 	settings := json.NewDecoder(input)
 	var s nodeSettings
@@ -60,12 +60,13 @@ func runNode(input io.Reader) error {
 	}()
 	for {
 		select {
-		case now := <-changed:
+		case latest := <-changed:
 			kubelet.kill()
-			if kubelet, err = now.startKubelet(died); err != nil {
+			if kubelet, err = latest.startKubelet(died); err != nil {
 				return err
 			}
 		case ended := <-died:
+			// A kubelet that was killed above is replaced.
 			if ended.name != kubeletName || ended == kubelet {
 				return ended.failure()
 			}

@@ -45,7 +45,7 @@ type node struct {
 	// The network namespace of the first node is that of this process.
 	first   bool
 	process *process
-	// What the process was told, and the pipe on which it is told more.
+	// The settings that the process has read last, and the pipe from which it reads them.
 	settings nodeSettings
 	pipe     *os.File
 }

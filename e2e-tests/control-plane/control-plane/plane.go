@@ -50,7 +50,7 @@ type plane struct {
 	server      string
 	version     string
 	etcd        *process
-	apiServers  []*process // The nth one runs on the nth node. It is nil while it is stopped.
+	apiServers  []*process // The nth one runs on the nth node, and is nil while it is stopped.
 	manager     *process
 	scheduler   *process
 	nodes       []*node

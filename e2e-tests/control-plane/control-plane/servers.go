@@ -40,16 +40,17 @@ func (p *plane) startServers(ctx context.Context) error {
 	if err := p.startEtcd(); err != nil {
 		return err
 	}
-	// The API server waits for etcd. The others start when their nodes have a network.
+	// The API server waits for etcd. Further API servers start when their nodes have a network.
 	return p.startAPIServer(ctx, 1)
 }
 
-// etcdOfNodes is the URL of etcd for API servers on other nodes than the first.
+// etcdOfNodes is the URL of etcd for API servers on other nodes than the first one.
 func (p *plane) etcdOfNodes() string {
 	return strings.Replace(p.etcdClient, "127.0.0.1", nodeAddress(1), 1)
 }
 
-// serverOf is the URL of the nth API server. Only the first one runs on this node.
+// serverOf is the URL at which this process reaches the nth API server: on loopback only the first one, which runs in
+// the network of this process.
 func (p *plane) serverOf(nth int) string {
 	if nth == 1 {
 		return p.server
@@ -57,7 +58,8 @@ func (p *plane) serverOf(nth int) string {
 	return p.serverForNode(nth)
 }
 
-// serverForNode is the URL of an API server that every node reaches: that of the node itself if it has one.
+// serverForNode is the URL of the API server that the nth node uses: its own one, if the node has one. Every node
+// reaches this URL.
 func (p *plane) serverForNode(nth int) string {
 	return fmt.Sprintf("https://%s:%d", nodeAddress(1+(nth-1)%len(p.apiServers)), p.port)
 }

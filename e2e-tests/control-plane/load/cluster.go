@@ -20,7 +20,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// clusterOptions are the targets and the limits of the clients of a cluster whose addresses change.
+// clusterOptions are the targets and the limits of requests in a cluster whose addresses change.
 type clusterOptions struct {
 	services       []string
 	port           string
@@ -48,9 +48,9 @@ func runCluster(args []string) error {
 	flags.StringVar(&o.port, "port", "80", "the port of the Services")
 	flags.BoolVar(&o.keepsOpen, "open", false, "also keep a connection to each Service open")
 	flags.StringVar(&o.oldDNS, "old-dns", "", "an `IP:PORT` of the cluster's DNS")
-	flags.StringVar(&o.newDNS, "new-dns", "", "another `IP:PORT` of it, which counts from the first answer on")
+	flags.StringVar(&o.newDNS, "new-dns", "", "another `IP:PORT` of the cluster's DNS; its requests count from the first answer on")
 	flags.IntVar(&o.rate, "rate", 25, "requests per second of each kind")
-	flags.IntVar(&o.apiRate, "api-rate", 5, "requests per second to the API server, with new connections and as many with kept ones")
+	flags.IntVar(&o.apiRate, "api-rate", 5, "requests per second to the API server with new connections, and the same number through a kept connection")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Second, "the time limit of a request to a Service or to DNS")
 	flags.DurationVar(&o.apiTimeout, "api-timeout", 5*time.Second, "the time limit of a request to the API server")
 	flags.DurationVar(&o.duration, "duration", time.Minute, "how long to send requests at most")
@@ -64,14 +64,14 @@ func runCluster(args []string) error {
 		return err
 	}
 	if services == "" || len(resolver.Servers) == 0 || len(resolver.Search) == 0 {
-		return errors.New("-services, and the resolv.conf of a Pod are needed")
+		return errors.New("-services is missing, or /etc/resolv.conf is not that of a Pod")
 	}
 	o.resolver, o.domain = net.JoinHostPort(resolver.Servers[0], resolver.Port), resolver.Search[0]
 	clients, err := o.clients()
 	if err != nil {
 		return err
 	}
-	if err := o.answers(clients); err != nil {
+	if err := o.waitForAnswers(clients); err != nil {
 		return err
 	}
 	fmt.Println("begun")
@@ -87,9 +87,9 @@ func runCluster(args []string) error {
 type kindOfRequest struct {
 	name string
 	rate int
-	// Until its first success it counts no failure.
-	isLate bool
-	send   func(nth int) outcome
+	// Whether failures before the first success do not count.
+	startsLate bool
+	send       func(nth int) outcome
 }
 
 func (o clusterOptions) clients() ([]kindOfRequest, error) {
@@ -98,7 +98,7 @@ func (o clusterOptions) clients() ([]kindOfRequest, error) {
 		{name: "byName", rate: o.rate, send: func(nth int) outcome { return request(o.target(nth), o.timeout) }},
 		{name: "byAddress", rate: o.rate, send: byAddress.request},
 	}
-	for _, server := range []kindOfRequest{{name: "oldDns"}, {name: "newDns", isLate: true}} {
+	for _, server := range []kindOfRequest{{name: "oldDns"}, {name: "newDns", startsLate: true}} {
 		address := map[string]string{"oldDns": o.oldDNS, "newDns": o.newDNS}[server.name]
 		if address == "" {
 			continue
@@ -122,11 +122,11 @@ func (o clusterOptions) service(nth int) string { return o.services[nth%len(o.se
 
 func (o clusterOptions) target(nth int) string { return net.JoinHostPort(o.service(nth), o.port) }
 
-// answers waits until each kind of requests that is not late succeeds.
-func (o clusterOptions) answers(kinds []kindOfRequest) error {
+// waitForAnswers returns when requests of all kinds succeed, without kinds that start late.
+func (o clusterOptions) waitForAnswers(kinds []kindOfRequest) error {
 	deadline := time.Now().Add(patience)
 	for _, kind := range kinds {
-		for nth := 0; !kind.isLate && nth < len(o.services); {
+		for nth := 0; !kind.startsLate && nth < len(o.services); {
 			outcome := kind.send(nth)
 			if outcome.err == nil {
 				nth++
@@ -171,7 +171,7 @@ func (o clusterOptions) run(kinds []kindOfRequest) map[string][]second {
 	running.Wait()
 	result := map[string][]second{}
 	for i, kind := range kinds {
-		result[kind.name] = recorders[i].seconds(kind.isLate)
+		result[kind.name] = recorders[i].seconds(kind.startsLate)
 	}
 	if o.keepsOpen {
 		result["open"] = open.seconds(false)
@@ -179,7 +179,8 @@ func (o clusterOptions) run(kinds []kindOfRequest) map[string][]second {
 	return result
 }
 
-// lookUp asks a DNS server for the address of a Service, and returns it with the time for which it may be used.
+// lookUp asks a DNS server for the address of a Service, and returns the address with the time for which it may be
+// used.
 func (o clusterOptions) lookUp(server, service string) (string, time.Duration, error) {
 	question := new(dns.Msg).SetQuestion(dns.Fqdn(service+"."+o.domain), dns.TypeA)
 	answer, _, err := (&dns.Client{Timeout: o.timeout}).Exchange(question, server)
@@ -191,7 +192,8 @@ func (o clusterOptions) lookUp(server, service string) (string, time.Duration, e
 	}
 	address, ttl := "", uint32(0)
 	for nth, record := range answer.Answer {
-		// The answer may be used as long as each of its records: during a move, the name is an alias of another one.
+		// The record with the shortest time decides: during a move, the name of the Service is an alias of another
+		// name.
 		if nth == 0 || record.Header().Ttl < ttl {
 			ttl = record.Header().Ttl
 		}
@@ -205,7 +207,7 @@ func (o clusterOptions) lookUp(server, service string) (string, time.Duration, e
 	return address, time.Duration(ttl) * time.Second, nil
 }
 
-// addressClient remembers addresses as long as DNS allows it.
+// addressClient sends requests to addresses, which it remembers for as long as DNS allows.
 type addressClient struct {
 	o     clusterOptions
 	mutex sync.Mutex
@@ -236,8 +238,9 @@ func (c *addressClient) request(nth int) outcome {
 	return ended(sent, request(net.JoinHostPort(known.address, c.o.port), c.o.timeout).err)
 }
 
-// apiClients are clients of the API server as programs in Pods are: with the address in their environment and their
-// service account, with a new connection for each request, and with one that is kept.
+// apiClients returns the requests to the API server. As programs in Pods do, they use the address in the environment
+// and the service account of the Pod: one kind with a new connection for each request, the other through a kept
+// connection.
 func (o clusterOptions) apiClients() ([]kindOfRequest, error) {
 	token, err := os.ReadFile(filepath.Join(o.account, "token"))
 	if err != nil {

@@ -55,10 +55,10 @@ func TestSeconds(t *testing.T) {
 	one := map[string]int{"failed": 1}
 	// A request is sent every half second; true succeeds.
 	for _, test := range []struct {
-		name     string
-		requests []bool
-		isLate   bool
-		seconds  []second
+		name       string
+		requests   []bool
+		startsLate bool
+		seconds    []second
 	}{
 		{"no request", nil, false, []second{}},
 		{"all succeed", []bool{true, true, true}, false, []second{{At: 100, Requests: 2, LongestPause: 500}, {At: 101, Requests: 1, LongestPause: 500}}},
@@ -67,7 +67,7 @@ func TestSeconds(t *testing.T) {
 		}},
 		{"the last one fails", []bool{true, false}, false, []second{{At: 100, Requests: 2, Failed: 1, LongestPause: 500, Errors: one}}},
 		{"the first one fails", []bool{false, true}, false, []second{{At: 100, Requests: 2, Failed: 1, LongestPause: 500, Errors: one}}},
-		{"the first ones fail, of a late target", []bool{false, false, true, false}, true, []second{{At: 101, Requests: 2, Failed: 1, LongestPause: 500, Errors: one}}},
+		{"the first ones fail, of a target that starts late", []bool{false, false, true, false}, true, []second{{At: 101, Requests: 2, Failed: 1, LongestPause: 500, Errors: one}}},
 	} {
 		var r recorder
 		for nth := len(test.requests) - 1; nth >= 0; nth-- {
@@ -78,13 +78,14 @@ func TestSeconds(t *testing.T) {
 			took := time.Duration(nth) * time.Second / 3
 			r.record(outcome{time.Unix(100, 0).Add(time.Duration(nth) * time.Second / 2), err, took})
 		}
-		if got := r.seconds(test.isLate); !reflect.DeepEqual(got, test.seconds) {
+		if got := r.seconds(test.startsLate); !reflect.DeepEqual(got, test.seconds) {
 			t.Errorf("%s: %+v", test.name, got)
 		}
 	}
 }
 
-// clusterOf serves the parts of a cluster on loopback: a web server, a DNS server with these answers, and an API server.
+// clusterOf starts the servers of a cluster on loopback: a web server, a DNS server with these answers, and an API
+// server.
 func clusterOf(t *testing.T, answers func() []dns.RR) clusterOptions {
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(web.Close)
@@ -134,7 +135,7 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.answers(kinds); err != nil {
+	if err := o.waitForAnswers(kinds); err != nil {
 		t.Fatal(err)
 	}
 	if address, ttl, err := o.lookUp(o.resolver, "localhost"); address != "127.0.0.1" || ttl != 30*time.Minute || err != nil {
@@ -157,7 +158,8 @@ func TestCluster(t *testing.T) {
 			queries = requests
 		}
 	}
-	// One look-up serves all requests by address; the others are of this test and of `answers`.
+	// Besides the counted queries, one serves all requests by address, one is of this test, and one of
+	// `waitForAnswers`.
 	if got := int(asked.Load()); got != queries+3 {
 		t.Errorf("%d queries, of which %d are counted", got, queries)
 	}

@@ -1,6 +1,6 @@
 // load sends web requests at a fixed rate, whatever becomes of the ones before, and prints as JSON how many failed: by
 // name and by address with a new connection for each request, and through connections that stay open. It has no cache
-// of names: each request by name asks the DNS server. `load cluster` sends requests of more kinds.
+// of names: each request by name asks the DNS server. `load cluster` sends more kinds of requests.
 package main
 
 import (
@@ -54,7 +54,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "load: -name, -address and a rate are needed, and no other arguments")
 		os.Exit(2)
 	}
-	if err := answers(o); err != nil {
+	if err := waitForAnswers(o); err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
 		os.Exit(1)
 	}
@@ -68,8 +68,8 @@ func main() {
 	fmt.Println(string(text))
 }
 
-// answers waits until both targets answer.
-func answers(o options) error {
+// waitForAnswers returns when both targets answer.
+func waitForAnswers(o options) error {
 	deadline := time.Now().Add(patience)
 	for _, target := range []string{o.name, o.address} {
 		for {

@@ -29,11 +29,11 @@ func (r *recorder) record(outcome outcome) {
 	r.outcomes = append(r.outcomes, outcome)
 }
 
-// slow is how long a request takes that counts as slow: TCP repeats a lost packet after a second.
+// A request counts as slow if it succeeds after this time or later: TCP repeats a lost packet after a second.
 const slow = time.Second
 
-// second is what becomes of the requests that were sent in one second since 1970, and the longest of the pauses between
-// two successful requests that ended in it, in milliseconds.
+// second counts the requests that were sent in one second, which `at` names in seconds since 1970. `longestPause` is
+// the longest pause between two successful requests that ended in this second, in milliseconds.
 type second struct {
 	At           int64          `json:"at"`
 	Requests     int            `json:"requests"`
@@ -43,15 +43,16 @@ type second struct {
 	Errors       map[string]int `json:"errors,omitempty"`
 }
 
-// seconds are the outcomes in each second with a request. If the target is late, they begin with the first success.
-func (r *recorder) seconds(isLate bool) []second {
+// seconds returns the outcomes in each second with a request. If the target starts late, they begin with the first
+// success.
+func (r *recorder) seconds(startsLate bool) []second {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.sort()
 	seconds := []second{}
 	var last time.Time
 	for _, outcome := range r.outcomes {
-		if isLate && last.IsZero() && outcome.err != nil {
+		if startsLate && last.IsZero() && outcome.err != nil {
 			continue
 		}
 		at := outcome.sent.Unix()
@@ -81,7 +82,7 @@ func (r *recorder) seconds(isLate bool) []second {
 	return seconds
 }
 
-// sort orders the outcomes by when their requests were sent: they ended in another order.
+// sort orders the outcomes by the times at which their requests were sent. Requests end in another order.
 func (r *recorder) sort() {
 	slices.SortFunc(r.outcomes, func(a, b outcome) int { return a.sent.Compare(b.sent) })
 }

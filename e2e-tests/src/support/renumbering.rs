@@ -86,21 +86,21 @@ impl Kind {
     }
 }
 
-/// A part of the renumbering.
+/// A step of the renumbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     Before,
-    /// Both API servers, one after the other, with the flag that they have.
+    /// Both API servers are restarted one after the other, with the flag that they have.
     RestartsAlone,
     Begin,
-    /// Both API servers, with the new range.
+    /// Both API servers are restarted with the new range.
     Restarts,
     Switch,
     AfterSwitch,
-    /// Both API servers once more.
+    /// Both API servers are restarted once more.
     RestartsAfterSwitch,
     Kubelets,
-    /// All Pods, while new clients send the requests.
+    /// All Pods are restarted, while new clients send the requests.
     Pods,
     Finish,
 }
@@ -130,7 +130,7 @@ impl Step {
 
 /// What became of the requests of each kind during a step.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct StepResult {
     pub step: Step,
     pub seconds: u64,
     pub kinds: BTreeMap<Kind, Requests>,
@@ -158,12 +158,12 @@ pub fn options(images: Vec<PathBuf>, proxy_mode: &str) -> Options {
 
 /// Renumbers the cluster, and returns what became of the requests in each step. The cluster has the image of
 /// `clusterip`.
-pub async fn renumber(cluster: &WholeCluster, plan: Plan) -> Vec<Part> {
+pub async fn renumber(cluster: &WholeCluster, plan: Plan) -> Vec<StepResult> {
     let folder = tempfile::tempdir().unwrap();
     let namespace = cluster.namespace("shop").await;
     let services = (1..=plan.services).map(|nth| format!("web-{nth}")).collect();
     let mut run =
-        Run { cluster, plan, folder: folder.path(), namespace, services, begun: Vec::new(), parts: Vec::new() };
+        Run { cluster, plan, folder: folder.path(), namespace, services, begun: Vec::new(), results: Vec::new() };
     run.prepare().await;
     let clients = run.start_clients("first", true).await;
     run.step(Step::Before).await;
@@ -190,7 +190,7 @@ pub async fn renumber(cluster: &WholeCluster, plan: Plan) -> Vec<Part> {
     }
     run.step(Step::Kubelets).await;
     run.restart_kubelets().await;
-    // Notes when the kubelets had changed.
+    // This run records when the kubelets had changed.
     let in_use = run.command(&["finish"]).await;
     assert!(in_use.stderr.contains("Pods older than the change"), "{in_use:?}");
     run.end_clients("first", &clients).await;
@@ -204,14 +204,17 @@ pub async fn renumber(cluster: &WholeCluster, plan: Plan) -> Vec<Part> {
     run.command(&["finish"]).await.ok();
     run.rest(plan.rest).await;
     run.end_clients("second", &clients).await;
-    run.parts
+    run.results
 }
 
-/// The goals that are missed. `least` is the number of requests to Services and DNS.
-pub fn missed(parts: &[Part], least: u64) -> Vec<String> {
-    let mut missed = Vec::new();
-    let all =
-        || parts.iter().flat_map(|part| part.kinds.iter().map(move |(kind, requests)| (part.step, *kind, requests)));
+/// The goals that are missed. `least` is the smallest accepted number of requests to Services and DNS.
+pub fn missed_goals(results: &[StepResult], least: u64) -> Vec<String> {
+    let mut missed_goals = Vec::new();
+    let all = || {
+        results
+            .iter()
+            .flat_map(|result| result.kinds.iter().map(move |(kind, requests)| (result.step, *kind, requests)))
+    };
     let alone = |wanted: Kind| {
         let found = all().find(|(step, kind, _)| *step == Step::RestartsAlone && *kind == wanted);
         found.map(|(_, _, requests)| requests.failed)
@@ -232,7 +235,7 @@ pub fn missed(parts: &[Part], least: u64) -> Vec<String> {
             _ => 0,
         };
         if requests.failed > accepted {
-            missed.push(format!(
+            missed_goals.push(format!(
                 "{}, {}: {} of {} requests failed {:?}, accepted: {accepted}",
                 step.name(),
                 kind.name(),
@@ -245,26 +248,26 @@ pub fn missed(parts: &[Part], least: u64) -> Vec<String> {
     let sent: u64 =
         all().filter(|(_, kind, _)| !kind.is_to_api_server()).map(|(_, _, requests)| requests.requests).sum();
     if sent < least {
-        missed.push(format!("{sent} requests to Services and DNS, at least {least} are wanted"));
+        missed_goals.push(format!("{sent} requests to Services and DNS, at least {least} are wanted"));
     }
     for kind in Kind::ALL {
         if !all().any(|(_, of, requests)| of == kind && requests.requests > requests.failed) {
-            missed.push(format!("{}: no request succeeded", kind.name()));
+            missed_goals.push(format!("{}: no request succeeded", kind.name()));
         }
     }
-    missed
+    missed_goals
 }
 
 struct Run<'c> {
     cluster: &'c WholeCluster,
     plan: Plan,
-    /// The folder of this machine in which files end clients.
+    /// The folder of this machine with the files whose existence ends clients.
     folder: &'c Path,
     namespace: String,
     services: Vec<String>,
     /// The steps since the present clients were started, each with its first second since 1970.
     begun: Vec<(Step, u64)>,
-    parts: Vec<Part>,
+    results: Vec<StepResult>,
 }
 
 impl Run<'_> {
@@ -376,7 +379,8 @@ impl Run<'_> {
         self.rest(self.plan.rest).await;
     }
 
-    /// Starts a client on each node, and waits until it gets answers. The `first` ones use everything old.
+    /// Starts a client on each node, and waits until it gets answers. The first clients also use the old address of DNS
+    /// and open connections.
     async fn start_clients(&self, generation: &str, is_first: bool) -> Vec<String> {
         let mut clients = Vec::new();
         for node in NODES {
@@ -436,10 +440,10 @@ impl Run<'_> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         std::fs::write(self.folder.join(generation), "").unwrap();
         let mut begun = std::mem::take(&mut self.begun);
-        let first = self.parts.len();
+        let first = self.results.len();
         for (nth, (step, from)) in begun.iter().enumerate() {
             let until = begun.get(nth + 1).map_or(now, |(_, next)| *next);
-            self.parts.push(Part { step: *step, seconds: until - from, kinds: BTreeMap::new() });
+            self.results.push(StepResult { step: *step, seconds: until - from, kinds: BTreeMap::new() });
         }
         begun.reverse();
         for client in clients {
@@ -450,8 +454,8 @@ impl Run<'_> {
                         let (step, second) = (begun[nth].0.name(), at - begun[nth].1);
                         eprintln!("{client}, {}, {step}, second {second}: {requests:?}", kind.name());
                     }
-                    let part = &mut self.parts[first + begun.len() - 1 - nth];
-                    part.kinds.entry(kind).or_default().add(&requests);
+                    let result = &mut self.results[first + begun.len() - 1 - nth];
+                    result.kinds.entry(kind).or_default().add(&requests);
                 }
             }
         }
@@ -471,7 +475,7 @@ impl Run<'_> {
     }
 }
 
-/// A web server on each node. Before one ends, kube-proxy sends it no requests any more.
+/// A web server on each node. kube-proxy stops sending requests to a web server before the server ends.
 fn web(namespace: &str) -> Value {
     let labels = json!({"app": "web"});
     json!({

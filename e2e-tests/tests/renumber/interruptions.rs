@@ -1,5 +1,5 @@
-//! The commands end, or are killed, at each of their writes, and the next ones continue. `CHAOS` lets each write meet each
-//! kind of end.
+//! The commands end, or are killed, at each of their writes, and the next commands continue. With `CHAOS`, the commands
+//! end at each write in each way.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -84,6 +84,7 @@ async fn ended(mut child: Child, gate: &Gate, kills: bool) -> Option<i32> {
     }
 }
 
+/// Carries out a whole renumbering.
 async fn whole(plane: &ControlPlane, ends: &[End]) {
     let begin = ["begin", "--to", NEW, "--yes", "--grace-period", "1"];
     // The record, two ServiceCIDRs and the next phase.
