@@ -149,7 +149,7 @@ async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator()
         place.events("web").await.contains(&refused).then_some(())
     })
     .await;
-    // The webhook does not answer, and is asked about each update of the move.
+    // The API server sends each update of the move to the webhook, which does not answer.
     configure("Ignore", "services").await;
     eventually("the move", async || (ask(true).await == "linux").then_some(())).await;
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/control-plane";

@@ -8,7 +8,8 @@ use crate::support::control_plane::ControlPlane;
 
 const OLD_RANGES: [&str; 2] = ["10.96.0.0/24", "fd00:96::/112"];
 
-/// A cluster of which DNS and the Service `web` have an address of each family, and `six` only one of the second.
+/// A cluster whose DNS Service and Service `web` have an address of each family. The Service `six` has only an address
+/// of the second family.
 async fn cluster() -> ControlPlane {
     let dual = |addresses: [&str; 2]| {
         json!({"clusterIP": addresses[0], "clusterIPs": addresses, "ipFamilies": ["IPv4", "IPv6"],
@@ -28,7 +29,7 @@ fn ranges_of(addresses: &[String], service: &str) -> Vec<&'static str> {
     found.split(',').map(|address| RANGES.into_iter().find(|range| address.starts_with(range)).unwrap()).collect()
 }
 
-/// Those of `default/kubernetes`, DNS and their aliases.
+/// The addresses of `default/kubernetes`, the DNS Service and their aliases.
 fn swapped(addresses: &[String]) -> Vec<&str> {
     addresses.iter().map(String::as_str).filter(|service| !service.starts_with("shop/")).collect()
 }

@@ -110,7 +110,7 @@ async fn whole(plane: &ControlPlane, ends: &[End]) {
     assert_eq!(ranges(plane).await, [r#"kubernetes ["10.100.0.0/24"]"#]);
 }
 
-/// With Services, which a killed command leaves in the middle of their moves.
+/// A whole renumbering of a cluster with Services, whose moves a killed command leaves unfinished.
 async fn forward(end: End) {
     let plane = cluster().await;
     whole(&plane, &[end]).await;

@@ -22,7 +22,7 @@ async fn renumber(plane: &ControlPlane, kubeconfig: &Path, arguments: &[&str]) -
     clusterip(plane.folder(), kubeconfig, &[&["renumber"], arguments].concat()).await
 }
 
-/// Creates a Service, which gets an address of its pool with this prefix.
+/// Creates a Service, and checks that its pool gives it an address with this prefix.
 async fn gets(shop: &Place, name: &str, prefix: &str) {
     let service = shop.service_named(name, json!({}), json!({})).await;
     let address = service["spec"]["clusterIP"].as_str().unwrap();

@@ -19,7 +19,7 @@ use crate::yaml::{self, DocumentGroup, Node};
 
 const MIN_SIZE: usize = 1 << 20;
 
-/// Makes of an object what is kept of it.
+/// Turns an object into the part of it that is kept.
 pub(super) type Keep<'k, T> = dyn Fn(Value) -> T + Sync + 'k;
 
 /// Parses the large source with this index: a list in JSON, or documents. Returns the manifests in their order, or `None`

@@ -54,7 +54,7 @@ in a Role of namespace own:
 - {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update", "delete"]}
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["delete"]}"#;
     let requests = Duties { requests_moves: true, seamless: true, ..own() };
-    // No Service and no Lease: the server writes these.
+    // No permission to write Services or the Lease: the server writes these.
     let of_requests = format!(
         "{}\n{}",
         of_previews.replace(r#"verbs: ["get"]}"#, r#"verbs: ["get", "list", "create", "delete"]}"#),

@@ -55,7 +55,7 @@ const ANSWER_TRIES: usize = 3;
 
 /// How soon a Service is looked at again if the replicas disagree, if a watch fails, or if a survey under new settings has
 /// not ended.
-const DISAGREEMENT: Duration = Duration::from_secs(1);
+const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -265,13 +265,13 @@ impl Reconciler {
             // While a watch fails, the stores may be outdated. A plain move would learn only while the Service has no
             // address that another Service uses the target.
             Ok(Inspection::Misplaced(_)) if !self.agrees() || self.evaluator.stores().stale_since().is_some() => {
-                Next::After(DISAGREEMENT)
+                Next::After(RECHECK_AFTER)
             }
             Ok(Inspection::Misplaced(misplaced))
                 if misplaced.asked_by != AskedBy::Administrator
                     && self.brakes.lock().is_undecided_in(&id.namespace) =>
             {
-                Next::After(DISAGREEMENT)
+                Next::After(RECHECK_AFTER)
             }
             Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &record, *misplaced, size).await,
             Err(error) => {
