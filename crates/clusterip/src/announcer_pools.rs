@@ -52,7 +52,7 @@ impl AnnouncerPool {
             None => return None,
         };
         let list = |path: &str| object.pointer(path).and_then(Value::as_array).into_iter().flatten();
-        let texts = |path: &str| list(path).filter_map(Value::as_str).filter_map(span).collect();
+        let texts = |path: &str| list(path).filter_map(Value::as_str).filter_map(parse_span).collect();
         let flag = |path: &str| object.pointer(path).and_then(Value::as_bool);
         let (ranges, assigns) = match announcer {
             Announcer::MetalLb => (texts("/spec/addresses"), flag("/spec/autoAssign") != Some(false)),
@@ -69,7 +69,7 @@ impl AnnouncerPool {
                 let data = object.get("data").and_then(Value::as_object).into_iter().flatten();
                 let ranges = data.filter(|(key, _)| key.starts_with("cidr-") || key.starts_with("range-"));
                 let texts = ranges.filter_map(|(_, text)| text.as_str()).flat_map(|text| text.split(','));
-                (texts.filter_map(span).collect(), true)
+                (texts.filter_map(parse_span).collect(), true)
             }
         };
         let place = text("/metadata/namespace").map(|namespace| format!("{namespace}/")).unwrap_or_default();
