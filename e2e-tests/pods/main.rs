@@ -24,7 +24,7 @@ use e2e_tests::support::whole_cluster::{WholeCluster, lacking, tested_images};
 
 const NODES: usize = 2;
 
-const CASES: [(&str, Case); 12] = [
+const CASES: [(&str, Case); 13] = [
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
     ("seamless_move_keeps_a_service_reachable", |cluster| {

@@ -376,7 +376,7 @@ impl World {
                 world.flags.sort_unstable();
                 // The process that has started compares its flag at once.
                 if let Range::Present { is_new, .. } = world.default {
-                    world.differs |= !self.flags[at] != is_new;
+                    world.differs |= self.flags[at] == is_new;
                 }
                 all.push(world);
             }
