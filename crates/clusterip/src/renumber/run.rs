@@ -25,6 +25,9 @@ use super::store::Store;
 
 /// How often the cluster is observed while it does something.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
+/// busy.
+const PROXY_DELAY: Duration = Duration::from_secs(4);
 /// How long before the trigger the command changes nothing else: after the previous swap, kube-proxy waits for its
 /// `minSyncPeriod`, and would program the trigger too late.
 const BEFORE_TRIGGER: Duration = Duration::from_millis(2100);
@@ -120,7 +123,11 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
     async fn enter(&mut self, record: &mut Record, phase: Phase) -> anyhow::Result<()> {
         match phase {
             Phase::Switching => record.swaps = observe::swaps(&self.observer.client, &record.change).await?,
-            Phase::Switched => record.switched_at = Some(Timestamp::now().as_second()),
+            Phase::Switched => {
+                // Pods that start from now on use the new addresses.
+                sleep(PROXY_DELAY).await;
+                record.switched_at = Some(Timestamp::now().as_second());
+            }
             _ => {}
         }
         record.phase = phase;
