@@ -220,8 +220,8 @@ pub fn missed_goals(results: &[StepResult], least: u64) -> Vec<String> {
         found.map(|(_, _, requests)| requests.failed)
     };
     for (step, kind, requests) in all().filter(|(_, _, requests)| requests.failed > 0) {
-        // No kubelet gives Pods the new address of DNS before the end of the switch. Restarts of Pods, also those of
-        // DNS, belong to the administrator.
+        // No kubelet gives Pods the new address of DNS before the end of the switch. A restart of CoreDNS loses some
+        // queries.
         if (step, kind) == (Step::Switch, Kind::NewDns) || step == Step::Pods {
             continue;
         }
