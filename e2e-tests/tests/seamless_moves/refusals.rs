@@ -239,6 +239,9 @@ async fn service_that_its_author_makes_hard_to_read_during_its_move_keeps_no_tem
         gate.release();
         let errors = ended.await.unwrap().stderr;
         assert_eq!(stage.left().await, [""; 0], "{name}: {errors}");
+        if !stage.plane.tells_addresses() {
+            return stage.plane.does_not_apply("IPAddress shows the address of a Service that can't be read");
+        }
         // The API server deletes the IPAddress of an address after the update that gives the address up.
         let (address, service) = eventually("one address", async || {
             <[_; 1]>::try_from(allocated(&stage.client, &stage.namespace).await).ok().map(|[only]| only)
