@@ -328,6 +328,8 @@ impl Run<'_> {
         tokio::time::sleep(next - now).await;
         eprintln!("step: {}", step.name());
         self.begun.push((step, next.as_secs()));
+        // A restart also interrupts requests that were sent shortly before it.
+        self.rest(Duration::from_secs(1)).await;
     }
 
     async fn rest(&self, duration: Duration) {
