@@ -58,6 +58,12 @@ struct Running {
     has_replaced_default: bool,
 }
 
+impl Running {
+    fn new(goal: Goal) -> Self {
+        Self { goal, waits: false, requests: Vec::new(), has_moved: false, has_replaced_default: false }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     /// `None` before the first and after the last command.
@@ -259,9 +265,7 @@ impl World {
             }
             None => {
                 for goal in GOALS {
-                    let (waits, requests) = (waits && self.is_running, Vec::new());
-                    let running =
-                        Some(Running { goal, waits, requests, has_moved: false, has_replaced_default: false });
+                    let running = Some(Running { waits: waits && self.is_running, ..Running::new(goal) });
                     if self.phase.is_some() {
                         all.push(Self { running, is_running: true, ..self.clone() });
                     } else if goal == Goal::Begin && !self.has_begun {
@@ -277,7 +281,7 @@ impl World {
             arrived.write(late);
             all.extend([lost, arrived]);
         }
-        all.extend(self.after_the_cluster());
+        all.extend(self.after_the_cluster(next));
         all
     }
 
@@ -331,7 +335,7 @@ impl World {
     }
 
     /// What the API servers, the controller manager and the administrator do.
-    fn after_the_cluster(&self) -> Vec<Self> {
+    fn after_the_cluster(&self, next: Next) -> Vec<Self> {
         let mut all = Vec::new();
         // A range that is being deleted goes when others cover its addresses, or no Service has one.
         for name in [DEFAULT_SERVICE_CIDR, OLD_SERVICE_CIDR, NEW_SERVICE_CIDR] {
@@ -390,8 +394,8 @@ impl World {
         }
         // An administrator deletes a Service if a command asks for that.
         if self.phase == Some(Phase::RollingBack) && self.shop_is_new && self.running.is_none() {
-            let is_deleted = matches!(self.new, Range::Present { is_being_deleted: true, .. });
-            if is_deleted && self.default == (Range::Present { is_new: true, is_being_deleted: false }) {
+            let observed = self.observed(&Running::new(Goal::Rollback));
+            if let Step::Stop(_) = next(Goal::Rollback, &record(Phase::RollingBack, self.has_swaps), &observed) {
                 all.push(Self { shop_stays: false, shop_is_new: false, ..self.clone() });
             }
         }
@@ -596,6 +600,14 @@ fn exploration_finds_faults() {
                     Step::Stop(String::new())
                 }
                 _ => step::next(goal, record, observed),
+            },
+            expected: "a renumbering can't end",
+        },
+        Case {
+            name: "a Service that can't move back and looks temporary is left out",
+            next: |goal, record, observed| {
+                let observed = Observed { left_new: Vec::new(), ..observed.clone() };
+                step::next(goal, record, &observed)
             },
             expected: "a renumbering can't end",
         },

@@ -25,7 +25,7 @@ use super::check::{api_servers, check_kubelets, parsed, texts};
 use super::findings::{Before, Findings};
 use super::mentions::owner;
 use super::objects::{EVENT, NODE, POD, SERVICE, SERVICE_CIDR, SERVICE_POOL, endpoint_slices, for_each, get};
-use super::services::{is_dns, is_kubernetes, is_temporary};
+use super::services::{is_dns, is_kubernetes};
 use crate::text::joined;
 
 /// After this time, each API server has compared the default ServiceCIDR with its flag: it does so every 10 seconds.
@@ -224,39 +224,42 @@ fn is_alias(service: &Value) -> bool {
     service.pointer("/metadata/labels").is_some_and(|labels| labels.get(ALIAS_LABEL).is_some())
 }
 
-/// Notes the first Services with addresses of the old and of the new ranges, without those of swaps and temporary ones,
-/// and the first Services with the new address of a swap.
 async fn observe_services(
     client: &Client,
     record: &Record,
     swaps: &[Swap],
     observed: &mut Observed,
 ) -> anyhow::Result<()> {
-    for_each(client, SERVICE, None, ListParams::default(), |service| {
-        let (namespace, name) = (object::namespace(&service), object::name(&service));
-        let is_swap = swaps.iter().any(|swap| {
-            swap.namespace == namespace && (swap.name == name || swap.alias_name() == name && is_alias(&service))
-        });
-        // Before the switch, the Services of DNS are not recorded yet.
-        if is_swap || is_kubernetes(&service) {
-            return;
-        }
-        let (at, named) = (addresses(&service), format!("Service {namespace}/{name}"));
-        if let Some(swap) = swaps.iter().find(|swap| swap.new.iter().any(|address| at.contains(address))) {
-            let of = format!("Service {}/{}", swap.namespace, swap.name);
-            note(&mut observed.taken, format!("the new address of {of} belongs to {named}"));
-        }
-        if is_temporary(&service) || record.swaps.is_empty() && is_dns(&service) {
-            return;
-        }
-        if at.iter().any(|address| record.change.is_old(*address)) {
-            note(&mut observed.left_old, named.clone());
-        }
-        if at.iter().any(|address| record.change.is_new(*address)) {
-            note(&mut observed.left_new, named);
-        }
-    })
-    .await
+    for_each(client, SERVICE, None, ListParams::default(), |service| note_service(&service, record, swaps, observed))
+        .await
+}
+
+/// Notes a Service if it has an address of the old or of the new ranges and is not part of a swap, and if it has the new
+/// address of a swap. Any user can make a Service that looks temporary: it counts as any other, because it keeps a
+/// ServiceCIDR from being deleted.
+fn note_service(service: &Value, record: &Record, swaps: &[Swap], observed: &mut Observed) {
+    let (namespace, name) = (object::namespace(service), object::name(service));
+    let is_swap = swaps.iter().any(|swap| {
+        swap.namespace == namespace && (swap.name == name || swap.alias_name() == name && is_alias(service))
+    });
+    // Before the switch, the Services of DNS are not recorded yet.
+    if is_swap || is_kubernetes(service) {
+        return;
+    }
+    let (at, named) = (addresses(service), format!("Service {namespace}/{name}"));
+    if let Some(swap) = swaps.iter().find(|swap| swap.new.iter().any(|address| at.contains(address))) {
+        let of = format!("Service {}/{}", swap.namespace, swap.name);
+        note(&mut observed.taken, format!("the new address of {of} belongs to {named}"));
+    }
+    if record.swaps.is_empty() && is_dns(service) {
+        return;
+    }
+    if at.iter().any(|address| record.change.is_old(*address)) {
+        note(&mut observed.left_old, named.clone());
+    }
+    if at.iter().any(|address| record.change.is_new(*address)) {
+        note(&mut observed.left_new, named);
+    }
 }
 
 impl Observer {
@@ -307,4 +310,50 @@ pub async fn swaps(client: &Client, change: &Change) -> anyhow::Result<Vec<Swap>
     .await?;
     let swaps = services.iter().map(|service| Swap::of(service, change).map_err(anyhow::Error::msg));
     Ok(swaps.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const TEMPORARY: &str = "clusterip-old-0123456789";
+
+    fn service(namespace: &str, name: &str, address: &str) -> Value {
+        let is_temporary = name == TEMPORARY;
+        let labels = json!({"clusterip-policy/temporary": "old", "app.kubernetes.io/managed-by": "clusterip"});
+        let labels = if is_temporary { labels } else { json!({}) };
+        json!({"metadata": {"namespace": namespace, "name": name, "labels": labels}, "spec": {"clusterIP": address}})
+    }
+
+    #[test]
+    fn services_with_addresses_of_the_ranges_are_noted_whatever_their_labels_are() {
+        let range = |range: &str| [range.parse().unwrap()];
+        let change = Change::new(&range("10.96.0.0/24"), &range("10.100.0.0/24")).unwrap();
+        let swaps = [Swap::of(&service("default", "kubernetes", "10.96.0.1"), &change).unwrap().unwrap()];
+        let record = Record::new(change, range("10.96.0.0/24").into());
+        let mut observed = Observed::default();
+        for service in [
+            service("shop", "old", "10.96.0.7"),
+            service("shop", "new", "10.100.0.7"),
+            service("shop", "other", "10.9.0.7"),
+            service("shop", "headless", "None"),
+            service("shop", TEMPORARY, "10.100.0.77"),
+            service("shop", "thief", "10.100.0.1"),
+            service("default", "kubernetes", "10.96.0.1"),
+            service("kube-system", "kube-dns", "10.96.0.10"),
+        ] {
+            note_service(&service, &record, &swaps, &mut observed);
+        }
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
+        let expected = Observed {
+            taken: texts(&["the new address of Service default/kubernetes belongs to Service shop/thief"]),
+            left_old: texts(&["Service shop/old"]),
+            left_new: texts(&["Service shop/new", "Service shop/clusterip-old-0123456789", "Service shop/thief"]),
+            ..Observed::default()
+        };
+        assert_eq!(observed, expected);
+    }
 }
