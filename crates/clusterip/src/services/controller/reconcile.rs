@@ -30,6 +30,7 @@ use super::brakes::{Brake, Brakes};
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use crate::leader::event_recorder::EventContent;
+use crate::services::cluster_dns::{self, MAX_GRACE_PERIOD};
 use crate::services::misplaced::{self, Allowed, AskedBy, Impact, Inspection, Misplaced, MoveRequest, NoTarget};
 use crate::services::mover::{MoveError, Mover};
 use crate::services::service_metrics::{ServiceMetrics, StayReason};
@@ -377,7 +378,8 @@ impl Reconciler {
         };
         self.remember(id, StayReason::Moving, &misplaced.why);
         let request = self.requests.consider(id, &misplaced.uid);
-        let order = (to, evaluation, seamless_options(request, self.allowed.seamless.as_ref()));
+        let seamless = seamless_options(&self.client, request, self.allowed.seamless.as_ref()).await;
+        let order = (to, evaluation, seamless);
         let ended = self.carry_out(id, *live, &misplaced, order, size).await;
         let next = self.next_after(id, &ended, size);
         if next == Next::AsLarge {
@@ -557,9 +559,19 @@ fn outgrows(ended: &Result<Outcome, MoveError>, size: Size) -> bool {
 }
 
 /// The options of a seamless move; `None` for a plain move. The administrator who requested the move has chosen the
-/// method. Without a request, the options of the server decide.
-fn seamless_options(request: Option<MoveRequest>, server: Option<&SeamlessOptions>) -> Option<SeamlessOptions> {
-    request.map_or_else(|| server.cloned(), |request| request.seamless)
+/// method and the grace period. Without a request, the options of the server decide.
+///
+/// The domain is always that of the server: during the swap, clients are sent to a name in it, and an account that may
+/// write requests must not choose where that is.
+async fn seamless_options(
+    client: &Client,
+    request: Option<MoveRequest>,
+    server: Option<&SeamlessOptions>,
+) -> Option<SeamlessOptions> {
+    let Some(request) = request else { return server.cloned() };
+    let grace_period = request.seamless?.grace_period.min(MAX_GRACE_PERIOD);
+    let domain = server.map(|server| server.cluster_domain.as_str());
+    Some(cluster_dns::options(client, Some(grace_period), domain).await)
 }
 
 fn too_large() -> (StayReason, String) {

@@ -187,6 +187,11 @@ impl Requests {
         let request: MoveRequest = serde_json::from_value(object.data.0)
             .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
             .ok()?;
+        // The request is withdrawn by its name, so one with another name would never end.
+        if object.metadata.name.as_ref() != Some(&name(&request.uid)) {
+            tracing::warn!(name = object.metadata.name, "a request for a move has a name that is not of its Service");
+            return None;
+        }
         let id = ServiceKey::new(&request.namespace, &request.name);
         self.0.lock().insert(id.clone(), Open { request, object: about, considered: false });
         Some(id)
@@ -197,7 +202,6 @@ impl Requests {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-    use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
     use k8s_openapi::jiff::Timestamp;
 
     use super::*;
@@ -208,8 +212,7 @@ mod tests {
         let arrives = |control_plane: bool| {
             let (namespace, name, uid) = ("shop".to_owned(), "web".to_owned(), "uid-1".to_owned());
             let request = MoveRequest { namespace, name, uid, control_plane, seamless: None };
-            let data = RawExtension(serde_json::to_value(request).unwrap());
-            requests.note(ControllerRevision { data, ..ControllerRevision::default() }).unwrap()
+            requests.note(own_revisions::object(&super::name("uid-1"), REQUEST, &request)).unwrap()
         };
         let id = arrives(false);
         assert_eq!(id.to_string(), "shop/web");
@@ -224,6 +227,15 @@ mod tests {
         arrives(true);
         assert!(requests.forget(&id).is_none(), "the second one was not considered");
         assert!(requests.consider(&id, "uid-1").unwrap().control_plane);
+    }
+
+    #[test]
+    fn request_with_the_name_of_another_one_is_ignored() {
+        let requests = Requests::default();
+        let (namespace, service, uid) = ("shop".to_owned(), "web".to_owned(), "uid-1".to_owned());
+        let request = MoveRequest { namespace, name: service, uid, control_plane: false, seamless: None };
+        assert_eq!(requests.note(own_revisions::object(&name("uid-2"), REQUEST, &request)), None);
+        assert_eq!(requests.services(), []);
     }
 
     #[test]

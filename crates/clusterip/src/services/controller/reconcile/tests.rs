@@ -268,9 +268,9 @@ async fn service_that_waits_for_consent_is_not_given_back_in_its_grace_period() 
     assert_eq!(looks, Ok(vec![Method::GET; 3]), "it is read, and nothing is written");
 }
 
-#[test]
-fn method_of_a_requested_move_is_that_of_the_request() {
-    let options = |grace_period| SeamlessOptions { grace_period, cluster_domain: "cluster.local".to_owned() };
+#[tokio::test]
+async fn request_chooses_the_method_and_the_grace_period_of_its_move_and_the_server_the_domain() {
+    let options = |grace_period, domain: &str| SeamlessOptions { grace_period, cluster_domain: domain.to_owned() };
     let request = |seamless: Option<SeamlessOptions>| MoveRequest {
         namespace: "shop".to_owned(),
         name: "web".to_owned(),
@@ -278,25 +278,38 @@ fn method_of_a_requested_move_is_that_of_the_request() {
         control_plane: false,
         seamless,
     };
-    struct Case {
+    let corefile =
+        json!({"metadata": {"name": "coredns"}, "data": {"Corefile": ".:53 {\n kubernetes read.example\n}"}});
+    let read = Cluster::new(&[("/api/v1/namespaces/kube-system/configmaps/coredns", corefile.to_string())]);
+    let unread = Cluster::new(&[]);
+    struct Case<'c> {
         name: &'static str,
+        cluster: &'c Cluster,
         request: Option<MoveRequest>,
         server: Option<SeamlessOptions>,
         expected: Option<SeamlessOptions>,
     }
-    let case = |name, request, server, expected| Case { name, request, server, expected };
+    let case = |name, request, server, expected| Case { name, cluster: &read, request, server, expected };
+    let (server, asked) = (Some(options(1, "server.example")), request(Some(options(2, "asked.example"))));
+    let too_long = request(Some(options(u32::MAX, "asked.example")));
     let cases = [
         case("no request, a plain server", None, None, None),
-        case("no request, a seamless server", None, Some(options(1)), Some(options(1))),
-        case("a plain move, a seamless server", Some(request(None)), Some(options(1)), None),
-        case("a seamless move, a plain server", Some(request(Some(options(2)))), None, Some(options(2))),
-        case("both seamless", Some(request(Some(options(2)))), Some(options(1)), Some(options(2))),
+        case("no request, a seamless server", None, server.clone(), server.clone()),
+        case("a plain move, a seamless server", Some(request(None)), server.clone(), None),
+        case("a seamless move, a plain server", Some(asked.clone()), None, Some(options(2, "read.example"))),
+        case("both seamless", Some(asked.clone()), server.clone(), Some(options(2, "server.example"))),
+        case("too long a grace period", Some(too_long), server, Some(options(86_400, "server.example"))),
+        Case {
+            cluster: &unread,
+            ..case("a server that can't read the domain", Some(asked), None, Some(options(2, "cluster.local")))
+        },
     ];
-    for Case { name, request, server, expected } in cases {
+    for Case { name, cluster, request, server, expected } in cases {
         // The request as the server reads it.
         let stored = serde_json::to_value(&request).unwrap();
         let read: Option<MoveRequest> = serde_json::from_value(stored).unwrap();
-        assert_eq!(seamless_options(read, server.as_ref()), expected, "{name}");
+        let found = seamless_options(&cluster.reconciler.client, read, server.as_ref()).await;
+        assert_eq!(found, expected, "{name}");
     }
 }
 
