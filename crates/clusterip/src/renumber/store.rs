@@ -30,7 +30,7 @@ impl Store {
         self.stored = found;
         let Some(found) = &self.stored else { return Ok(None) };
         let text = found.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str);
-        let record = serde_json::from_str(text);
+        let record = Record::parse(text).map_err(anyhow::Error::msg);
         record.map(Some).with_context(|| format!("ConfigMap {}/{RECORD} is not a record", self.namespace))
     }
 

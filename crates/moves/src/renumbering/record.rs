@@ -92,6 +92,18 @@ pub struct Record {
 }
 
 impl Record {
+    /// Reads a record. A command carries out its swaps with the permissions of an administrator, so it is an error if they
+    /// could write anything else than the swaps of `default/kubernetes` and of Services in `kube-system`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let record: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match record.swaps.iter().find(|swap| !swap.is_as_begun()) {
+            None => Ok(record),
+            Some(Swap { namespace, name, .. }) => {
+                Err(format!("no command has recorded the swap of Service {namespace}/{name} like this"))
+            }
+        }
+    }
+
     pub fn new(change: Change, ranges: Vec<IpNet>) -> Self {
         let (new_addresses, swaps) = (Vec::new(), Vec::new());
         let (phase, is_running, switched_at, kubelets_at) = (Phase::Moving, false, None, None);
@@ -149,6 +161,28 @@ impl Swap {
         let alias = alias(&namespace, &name, service, &changed);
         let created = created(service, &new);
         Ok(Some(Self { namespace, name, old: changed, new, service: created, alias }))
+    }
+
+    /// Whether the swap is one that [`Swap::of`] can have returned for `default/kubernetes` or a Service in
+    /// `kube-system`, as far as it reaches beyond the Service itself.
+    fn is_as_begun(&self) -> bool {
+        let is_swapped = self.namespace == "kube-system"
+            || (self.namespace.as_str(), self.name.as_str()) == ("default", "kubernetes");
+        let is_of_swap = |object: &Value, name: &str, at: &[IpAddr]| {
+            let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+            let is_empty = |path: &str| {
+                let found = object.pointer(path);
+                found.is_none_or(|found| found.is_null() || found.as_array().is_some_and(Vec::is_empty))
+            };
+            (text("/metadata/namespace"), text("/metadata/name")) == (self.namespace.as_str(), name)
+                && matches!(text("/spec/type"), "" | "ClusterIP")
+                && is_empty("/spec/externalIPs")
+                && is_empty("/metadata/finalizers")
+                && clusterip_core::service::addresses(object) == at
+        };
+        is_swapped
+            && is_of_swap(&self.service, &self.name, &self.new)
+            && is_of_swap(&self.alias, &self.alias_name(), &self.old)
     }
 
     pub fn alias_name(&self) -> String {
@@ -306,7 +340,45 @@ mod tests {
         // A record is read as it was written.
         let mut record = Record::new(change(&[("10.96.0.0/16", "10.100.0.0/16")]), Vec::new());
         record.swaps = vec![swap];
-        assert_eq!(serde_json::from_str::<Record>(&serde_json::to_string(&record).unwrap()).unwrap(), record);
+        assert_eq!(Record::parse(&serde_json::to_string(&record).unwrap()), Ok(record));
+    }
+
+    #[test]
+    fn record_whose_swaps_write_other_objects_is_refused() {
+        struct Case {
+            name: &'static str,
+            path: &'static str,
+            value: Value,
+        }
+        let case = |name, path, value| Case { name, path, value };
+        let cases = [
+            case("another namespace", "/namespace", json!("shop")),
+            case("another Service in default", "/namespace", json!("default")),
+            case("another name", "/name", json!("metrics")),
+            case("a Service in another namespace", "/service/metadata/namespace", json!("shop")),
+            case("a Service with another name", "/service/metadata/name", json!("web")),
+            case("a Service with another address", "/service/spec/clusterIPs", json!(["10.100.0.77"])),
+            case("a Service with node ports", "/service/spec/type", json!("NodePort")),
+            case("a Service with external addresses", "/service/spec/externalIPs", json!(["192.0.2.1"])),
+            case("a Service with a finalizer", "/service/metadata/finalizers", json!(["example.com/stay"])),
+            case("an alias in another namespace", "/alias/metadata/namespace", json!("shop")),
+            case("an alias with another name", "/alias/metadata/name", json!("web")),
+            case("an alias with another address", "/alias/spec/clusterIPs", json!(["10.96.0.77"])),
+            case("an alias with external addresses", "/alias/spec/externalIPs", json!(["192.0.2.1"])),
+            case("a load balancer as alias", "/alias/spec/type", json!("LoadBalancer")),
+        ];
+        let change = change(&[("10.96.0.0/16", "10.100.0.0/16")]);
+        let swap = Swap::of(&dns(), &change).unwrap().unwrap();
+        let record = Record { swaps: vec![swap], ..Record::new(change, Vec::new()) };
+        for Case { name, path, value } in cases {
+            let mut changed = json!(record);
+            let (parent, field) = path.rsplit_once('/').unwrap();
+            changed["swaps"][0].pointer_mut(parent).unwrap()[field] = value;
+            let swap = &changed["swaps"][0];
+            let service = format!("{}/{}", swap["namespace"].as_str().unwrap(), swap["name"].as_str().unwrap());
+            let expected = format!("no command has recorded the swap of Service {service} like this");
+            assert_eq!(Record::parse(&changed.to_string()), Err(expected), "{name}");
+        }
     }
 
     #[test]
