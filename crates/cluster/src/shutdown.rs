@@ -1,8 +1,12 @@
 //! Waits for the signals that stop a long-running command.
 
+use futures::future::{LocalBoxFuture, Shared};
 #[cfg(unix)]
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+/// Completes at SIGTERM or Ctrl-C. All clones complete.
+pub type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
 
 /// Completes when `stopped` becomes true.
 pub async fn until(mut stopped: watch::Receiver<bool>) {

@@ -1,12 +1,17 @@
 //! The commands end, or are killed, at each of their writes, and the next commands continue. With `CHAOS`, the commands
 //! end at each write in each way.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::support::{NEW, addresses, cluster, cluster_without_services, delete_pod, ranges};
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::support::{NEW, addresses, begin, cluster, cluster_without_services, delete_pod, ranges, renumber};
 use crate::support::control_plane::ControlPlane;
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
+use crate::support::move_helpers::send;
 use crate::support::program;
 
 /// More than the writes of a whole renumbering.
@@ -142,4 +147,45 @@ async fn command_that_ends_at_each_write_reaches_the_end() {
         println!("a renumbering and a rollback whose commands end at each write, {end:?}: ok");
     });
     futures::future::join_all(rounds).await;
+}
+
+/// Runs a command until it has printed a line that begins like this, and sends it SIGTERM. Returns its exit status, or
+/// `None` if it does not end soon, and its last line.
+fn terminated(mut command: Command, at: &str) -> (Option<i32>, String) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with(at)), "no line {at}");
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    for _ in 0..100 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return (status.code(), lines.last().unwrap_or_default());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    child.kill().unwrap();
+    (None, lines.last().unwrap_or_default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_ends_a_command_that_waits_after_its_moves() {
+    const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
+    let plane = cluster().await;
+    begin(&plane).await.ok();
+    let set_finalizers = async |finalizers: Value| {
+        let patch = json!({"metadata": {"finalizers": finalizers}});
+        let path = "/apis/networking.k8s.io/v1/servicecidrs/clusterip-new";
+        send(&plane.client(), Method::PATCH, path, Some(&patch)).await.unwrap();
+    };
+    set_finalizers(json!([FINALIZER, "example.com/stay"])).await;
+    let mut command = Command::new(program());
+    command.args(["renumber", "rollback", "--grace-period", "1", "--kubeconfig"]).arg(plane.kubeconfig());
+    command.current_dir(plane.folder()).stdin(Stdio::null());
+    let ended = tokio::task::spawn_blocking(|| terminated(command, "waiting: ServiceCIDR clusterip-new")).await;
+    assert_eq!(ended.unwrap(), (Some(1), "error: interrupted: the same command continues".to_owned()));
+
+    set_finalizers(json!([])).await;
+    let rest = renumber(&plane, &["rollback"]).await;
+    let is_back = rest.stdout.ends_with("the renumbering is rolled back\n");
+    assert!(is_back, "{}{}", rest.stdout, rest.stderr);
+    assert!(!rest.stderr.contains("requests of the previous command"), "{}", rest.stderr);
 }

@@ -14,11 +14,10 @@ use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::live_settings::{Follower, SettingsSource};
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::ledger::Ledger;
-use clusterip_cluster::shutdown::shutdown_signal;
+use clusterip_cluster::shutdown::{Interrupt, shutdown_signal};
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::service_key::ServiceKey;
 use futures::FutureExt;
-use futures::future::{LocalBoxFuture, Shared};
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -126,9 +125,6 @@ pub enum Output {
     /// For programs
     Json,
 }
-
-/// Completes at SIGINT or SIGTERM. All clones complete.
-type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
 
 impl MoveArguments {
     /// As `clusterip move --all-namespaces --seamless --wait --yes`. Without a document, the settings are those of the

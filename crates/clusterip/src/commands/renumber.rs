@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use clusterip_cluster::api_error::{error_chain, failed};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings;
-use clusterip_cluster::shutdown::shutdown_signal;
+use clusterip_cluster::shutdown::{Interrupt, shutdown_signal};
 use clusterip_core::settings::parse_cidr;
 use clusterip_moves::renumbering::change::Direction;
 use clusterip_moves::renumbering::record::{Phase, Record};
@@ -133,7 +133,9 @@ clusterip renumber rollback undoes it.
 
 A Service that can't move keeps its address, and the command names it.
 
-Exit status: 0; 1 if something must be changed first; 2 if the command can't start.";
+After Ctrl-C or SIGTERM, the command ends when the moves and the swap that have begun are finished.
+
+Exit status: 0; 1 if something must be changed first, or the command was interrupted; 2 if the command can't start.";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = BEGIN_HELP)]
@@ -344,7 +346,10 @@ impl MovingArguments {
         let mover = async |record: &Record, direction| self.move_services(&client, record, direction).await;
         let limit = Some(self.common.cluster.request_timeout).filter(|limit| !limit.is_zero());
         let request_timeout = limit.unwrap_or(API_SERVER_TIMEOUT);
-        let mut run = Run { store, observer, mover, report: &notice, request_timeout };
+        let interrupt: Interrupt = shutdown_signal().boxed_local().shared();
+        // The first poll begins to listen for the signal.
+        let _ = poll!(interrupt.clone());
+        let mut run = Run { store, observer, mover, report: &notice, request_timeout, interrupt };
         Ok(match run.work(goal, record).await? {
             End::Done(text) => {
                 super::output(format!("{text}\n").as_bytes())?;
@@ -352,6 +357,10 @@ impl MovingArguments {
             }
             End::Stopped(text) => {
                 print_error(&text);
+                ExitCode::FAILURE
+            }
+            End::Interrupted => {
+                print_error("interrupted: the same command continues");
                 ExitCode::FAILURE
             }
         })
@@ -367,14 +376,7 @@ impl MovingArguments {
         let (cluster, server_namespace) = (cluster.clone(), server_namespace.clone());
         let (options, dns) = (self.options.clone(), self.dns.clone());
         let moves = MoveArguments::seamlessly(cluster, server_namespace, document, options, dns);
-        let mut interrupt = pin!(shutdown_signal());
-        // The first poll begins to listen for the signal.
-        let _ = poll!(&mut interrupt);
-        let ended = moves.work().await?;
-        if poll!(&mut interrupt).is_ready() {
-            bail!("interrupted: the same command continues");
-        }
-        Ok(ended == ExitCode::SUCCESS)
+        Ok(moves.work().await? == ExitCode::SUCCESS)
     }
 }
 

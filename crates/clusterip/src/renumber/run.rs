@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clusterip_cluster::api_error::failed;
 use clusterip_cluster::object;
+use clusterip_cluster::shutdown::Interrupt;
 use clusterip_core::service::addresses;
 use clusterip_moves::renumbering::change::{Change, Direction};
 use clusterip_moves::renumbering::observed::Held;
@@ -12,6 +13,7 @@ use clusterip_moves::renumbering::record::{
     DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
 };
 use clusterip_moves::renumbering::step::{Goal, Request, Step, next};
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error as KubeError};
@@ -42,6 +44,7 @@ pub enum End {
     Done(String),
     /// An administrator must do something first.
     Stopped(String),
+    Interrupted,
 }
 
 pub struct Run<'r, M> {
@@ -52,6 +55,8 @@ pub struct Run<'r, M> {
     pub report: &'r dyn Fn(&str),
     /// The longest time that a request takes: for so long, requests of a command that was killed may still arrive.
     pub request_timeout: Duration,
+    /// Ends the run between two steps. The handler of a signal stays for the life of the process, so nothing else ends it.
+    pub interrupt: Interrupt,
 }
 
 impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
@@ -60,7 +65,10 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
         if record.is_running {
             let seconds = self.request_timeout.as_secs();
             (self.report)(&format!("waiting {seconds} s: requests of the previous command may still arrive"));
-            sleep(self.request_timeout).await;
+            if until(&self.interrupt, sleep(self.request_timeout)).await.is_none() {
+                // The requests may still arrive: the next command waits, too.
+                return Ok(End::Interrupted);
+            }
             record = self.store.read().await?.context("the renumbering has ended")?;
         } else {
             record.is_running = true;
@@ -81,8 +89,9 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
             if goal != Goal::Switch {
                 note_kubelets(&self.observer, &mut self.store, record).await?;
             }
-            let observed = self.observer.observe(goal, record).await?;
-            match next(goal, record, &observed) {
+            let observed = until(&self.interrupt, self.observer.observe(goal, record)).await;
+            let Some(observed) = observed else { return Ok(End::Interrupted) };
+            match next(goal, record, &observed?) {
                 Step::Done(text) => return Ok(End::Done(text)),
                 Step::Stop(text) => return Ok(End::Stopped(text)),
                 Step::Wait(what) => {
@@ -90,7 +99,9 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
                         (self.report)(&format!("waiting: {what}"));
                         waited_for = what;
                     }
-                    sleep(LOOK).await;
+                    if until(&self.interrupt, sleep(LOOK)).await.is_none() {
+                        return Ok(End::Interrupted);
+                    }
                 }
                 Step::DeleteRecord(text) => {
                     self.store.delete().await?;
@@ -98,7 +109,12 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
                 }
                 Step::Move(direction) => {
                     // Any user can make a Service that can't move: it must not hold up the others.
-                    if !(self.mover)(record, direction).await? {
+                    let have_all_moved = (self.mover)(record, direction).await?;
+                    // The mover has stopped at the signal, too.
+                    if self.interrupt.clone().now_or_never().is_some() {
+                        return Ok(End::Interrupted);
+                    }
+                    if !have_all_moved {
                         (self.report)("some Services have not moved and keep their addresses: see above");
                     }
                     self.observer.has_moved = true;
@@ -187,6 +203,15 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
             }
             Request::DeleteCopies(at) => delete_copies(client, swap(at)?, &[]).await,
         }
+    }
+}
+
+/// What the work returns; `None` if the interrupt comes first.
+async fn until<T>(interrupt: &Interrupt, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = interrupt.clone() => None,
+        done = work => Some(done),
     }
 }
 
@@ -292,4 +317,101 @@ async fn delete_copies(client: &Client, swap: &Swap, wanted: &[Value]) -> anyhow
         delete(client, ENDPOINT_SLICE, namespace, &name, None).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::RefCell;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use clusterip_moves::renumbering::record::RECORD;
+    use http::{Method, Request as HttpRequest, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use tokio::time::{Instant, timeout};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// A cluster that contains only the record and a ServiceCIDR that is being deleted.
+    struct Cluster {
+        client: Client,
+        record: Arc<Mutex<Value>>,
+    }
+
+    impl Cluster {
+        fn with(record: &Record) -> Self {
+            let text = json!(record).to_string();
+            let object = json!({"metadata": {"name": RECORD, "uid": "u"}, "data": {"record": text}});
+            let record = Arc::new(Mutex::new(object));
+            let stored = Arc::clone(&record);
+            let client = service_fn(move |request: HttpRequest<Body>| {
+                let stored = Arc::clone(&stored);
+                async move {
+                    let (parts, body) = request.into_parts();
+                    let path = parts.uri.path();
+                    let is_of_record = path.ends_with(RECORD);
+                    if is_of_record && parts.method == Method::PUT {
+                        *stored.lock() = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
+                    }
+                    let list =
+                        |items: Value| json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+                    let range = json!({"metadata": {"name": "clusterip-old", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+                        "spec": {"cidrs": ["10.96.0.0/24"]}});
+                    let answer = match path.rsplit('/').next().unwrap() {
+                        RECORD => stored.lock().clone(),
+                        "servicecidrs" => list(json!([range])),
+                        _ => list(json!([])),
+                    };
+                    Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+                }
+            });
+            Self { client: Client::new(client, "default"), record }
+        }
+
+        fn record(&self) -> Record {
+            Record::parse(self.record.lock()["data"]["record"].as_str().unwrap()).unwrap()
+        }
+
+        /// Runs `begin`, which waits for the ServiceCIDR for ever, with an interrupt after this time. Returns the end, after
+        /// how many seconds it came, and what was reported.
+        async fn begin(&self, request_timeout: u64, interrupt: u64) -> (End, u64, Vec<String>) {
+            let mut store = Store::new(&self.client, "clusterip-policy");
+            let record = store.read().await.unwrap().unwrap();
+            let reports = RefCell::default();
+            let mut run = Run {
+                store,
+                observer: Observer::new(self.client.clone(), "clusterip-policy"),
+                mover: async |_: &Record, _: Direction| anyhow::Ok(true),
+                report: &|text| RefCell::<Vec<String>>::borrow_mut(&reports).push(text.to_owned()),
+                request_timeout: Duration::from_secs(request_timeout),
+                interrupt: sleep(Duration::from_secs(interrupt)).boxed_local().shared(),
+            };
+            let begun = Instant::now();
+            let end = timeout(Duration::from_secs(3600), run.work(Goal::Begin, record)).await.unwrap().unwrap();
+            (end, begun.elapsed().as_secs(), reports.into_inner())
+        }
+    }
+
+    fn record(is_running: bool) -> Record {
+        let range = |range: &str| vec![range.parse().unwrap()];
+        let change = Change::new(&range("10.96.0.0/24"), &range("10.100.0.0/24")).unwrap();
+        Record { is_running, ..Record::new(change, range("10.96.0.0/24")) }
+    }
+
+    const FOR_CLUSTER: &str = "waiting: ServiceCIDR clusterip-old is being deleted";
+
+    #[tokio::test(start_paused = true)]
+    async fn interrupt_ends_each_wait() {
+        let cluster = Cluster::with(&record(false));
+        assert_eq!(cluster.begin(10, 30).await, (End::Interrupted, 30, vec![FOR_CLUSTER.to_owned()]));
+        assert!(!cluster.record().is_running, "the next command need not wait for requests");
+
+        let cluster = Cluster::with(&record(true));
+        let for_requests = "waiting 10 s: requests of the previous command may still arrive".to_owned();
+        assert_eq!(cluster.begin(10, 5).await, (End::Interrupted, 5, vec![for_requests]));
+        assert!(cluster.record().is_running, "they may still arrive");
+    }
 }
