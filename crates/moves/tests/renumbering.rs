@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use clusterip_moves::renumbering::change::{Change, Direction};
-use clusterip_moves::renumbering::observed::{Held, Observed, ServiceCidr, SwapState};
+use clusterip_moves::renumbering::observed::{Held, Names, Observed, ServiceCidr, SwapState};
 use clusterip_moves::renumbering::record::{
     DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record, Swap,
 };
@@ -152,20 +152,20 @@ impl World {
                 ranges.insert(name.to_owned(), ServiceCidr { cidrs, is_being_deleted, is_settled: self.is_settled });
             }
         }
-        let list = |is_there: bool, what: &str| if is_there { vec![what.to_owned()] } else { Vec::new() };
+        let names = |is_there: bool, what: &str| is_there.then(|| what.to_owned()).into_iter().collect::<Names>();
         Observed {
             service_cidrs: ranges,
-            other_flags: list(self.differs, "another flag"),
+            other_flags: names(self.differs, "another flag"),
             old_flags: Vec::new(),
             old_certificates: Vec::new(),
             has_old_pools: !self.pools_are_new,
             has_new_pools: self.pools_are_new,
             swaps: if self.has_swaps { self.states() } else { Vec::new() },
             has_trigger: self.trigger,
-            taken: list(self.taken, "Service shop/thief"),
-            left_old: list(!self.shop_is_new, "Service shop/web"),
-            left_new: list(self.shop_is_new, "Service shop/web"),
-            users_of_old: list(self.users_of_old, "Pod shop/client"),
+            taken: names(self.taken, "Service shop/thief"),
+            left_old: names(!self.shop_is_new, "Service shop/web"),
+            left_new: names(self.shop_is_new, "Service shop/web"),
+            users_of_old: names(self.users_of_old, "Pod shop/client").texts(),
             has_moved: running.has_moved,
             has_replaced_default: running.has_replaced_default,
         }
@@ -521,7 +521,7 @@ fn renumbering_ends_also_if_its_commands_are_killed_at_any_request() {
 
 /// As if all API servers ran with the new flag.
 fn with_new_flags(observed: &Observed) -> Observed {
-    let mut observed = Observed { other_flags: Vec::new(), ..observed.clone() };
+    let mut observed = Observed { other_flags: Names::default(), ..observed.clone() };
     let range = ServiceCidr { cidrs: nets("10.100.0.0/24"), is_being_deleted: false, is_settled: true };
     observed.service_cidrs.insert(DEFAULT_SERVICE_CIDR.to_owned(), range);
     observed
@@ -588,7 +588,7 @@ fn exploration_finds_faults() {
         Case {
             name: "the switch does not look who has the new addresses",
             next: |goal, record, observed| {
-                let observed = Observed { taken: Vec::new(), ..observed.clone() };
+                let observed = Observed { taken: Names::default(), ..observed.clone() };
                 step::next(goal, record, &observed)
             },
             expected: "default/kubernetes is deleted and can't be created again",
@@ -606,7 +606,7 @@ fn exploration_finds_faults() {
         Case {
             name: "a Service that can't move back and looks temporary is left out",
             next: |goal, record, observed| {
-                let observed = Observed { left_new: Vec::new(), ..observed.clone() };
+                let observed = Observed { left_new: Names::default(), ..observed.clone() };
                 step::next(goal, record, &observed)
             },
             expected: "a renumbering can't end",

@@ -8,7 +8,7 @@ use clusterip_cluster::object;
 use clusterip_core::service::addresses;
 use clusterip_moves::method::ready_endpoints;
 use clusterip_moves::renumbering::change::{Change, Direction};
-use clusterip_moves::renumbering::observed::{Held, Observed, ServiceCidr, SwapState};
+use clusterip_moves::renumbering::observed::{Held, Names, Observed, ServiceCidr, SwapState};
 use clusterip_moves::renumbering::record::{
     ALIAS_LABEL, DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
 };
@@ -30,8 +30,6 @@ use crate::text::joined;
 
 /// After this time, each API server has compared the default ServiceCIDR with its flag: it does so every 10 seconds.
 const COMPARED_AFTER: Duration = Duration::from_secs(15);
-/// How many names of objects are kept for a message.
-const MOST_NAMES: usize = 20;
 
 /// Observes a cluster. It remembers what this run of a command has seen and done.
 pub struct Observer {
@@ -130,16 +128,9 @@ impl Observer {
         let selector = format!("reason=KubernetesDefaultServiceCIDRInconsistent,involvedObject.uid={uid}");
         self.default = Some((uid, since));
         for_each(&self.client, EVENT, Some("default"), ListParams::default().fields(&selector), |event| {
-            note(&mut observed.other_flags, object::text(&event, &["message"]).to_owned());
+            observed.other_flags.add(object::text(&event, &["message"]).to_owned());
         })
         .await
-    }
-}
-
-/// Keeps the first few texts.
-fn note(texts: &mut Vec<String>, text: String) {
-    if texts.len() < MOST_NAMES {
-        texts.push(text);
     }
 }
 
@@ -249,24 +240,23 @@ fn note_service(service: &Value, record: &Record, swaps: &[Swap], observed: &mut
     let (at, named) = (addresses(service), format!("Service {namespace}/{name}"));
     if let Some(swap) = swaps.iter().find(|swap| swap.new.iter().any(|address| at.contains(address))) {
         let of = format!("Service {}/{}", swap.namespace, swap.name);
-        note(&mut observed.taken, format!("the new address of {of} belongs to {named}"));
+        observed.taken.add(format!("the new address of {of} belongs to {named}"));
     }
     if record.swaps.is_empty() && is_dns(service) {
         return;
     }
     if at.iter().any(|address| record.change.is_old(*address)) {
-        note(&mut observed.left_old, named.clone());
+        observed.left_old.add(named.clone());
     }
     if at.iter().any(|address| record.change.is_new(*address)) {
-        note(&mut observed.left_new, named);
+        observed.left_new.add(named);
     }
 }
 
 impl Observer {
     /// The Pods and kubelets that know old addresses, each owner of Pods once.
     async fn users_of_old(&self, record: &Record) -> anyhow::Result<Vec<String>> {
-        let mut users = self.old_kubelets(record).await?;
-        users.truncate(MOST_NAMES);
+        let mut users = self.old_kubelets(record).await?.into_iter().collect::<Names>().texts();
         let changes_dns = record.swaps.iter().any(|swap| swap.namespace == "kube-system");
         let since = if changes_dns { record.kubelets_at } else { record.switched_at };
         let mut pods = BTreeMap::<String, usize>::new();
@@ -279,7 +269,7 @@ impl Observer {
             if is_older && !is_mirror && !matches!(phase, "Succeeded" | "Failed") {
                 let (kind, name) = owner(&pod).unwrap_or(("Pod", object::name(&pod)));
                 let key = format!("{kind} {}/{name}", object::namespace(&pod));
-                let key = if pods.len() < MOST_NAMES || pods.contains_key(&key) { key } else { "others".to_owned() };
+                let key = if pods.len() < Names::MOST || pods.contains_key(&key) { key } else { "others".to_owned() };
                 *pods.entry(key).or_default() += 1;
             }
         })
@@ -347,7 +337,7 @@ mod tests {
         ] {
             note_service(&service, &record, &swaps, &mut observed);
         }
-        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Names>();
         let expected = Observed {
             taken: texts(&["the new address of Service default/kubernetes belongs to Service shop/thief"]),
             left_old: texts(&["Service shop/old"]),

@@ -19,7 +19,7 @@ pub struct Status {
     pub phase: Phase,
     pub next: &'static str,
     pub swaps: Vec<SwapStatus>,
-    /// The first Services with addresses of the old ranges.
+    /// The first Services with addresses of the old ranges, and a text about the others.
     pub left_old: Vec<String>,
     pub users_of_old: Vec<String>,
 }
@@ -54,7 +54,7 @@ impl Observer {
             phase: record.phase,
             next: record.phase.next(),
             swaps,
-            left_old: observed.left_old,
+            left_old: observed.left_old.texts(),
             users_of_old: observed.users_of_old,
         })
     }

@@ -1,6 +1,7 @@
 //! What is observed of a cluster that is renumbered.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use ipnet::IpNet;
 
@@ -9,7 +10,7 @@ pub struct Observed {
     /// The ServiceCIDRs, by their names.
     pub service_cidrs: BTreeMap<String, ServiceCidr>,
     /// The reports of API servers whose flag differs from the present default ServiceCIDR.
-    pub other_flags: Vec<String>,
+    pub other_flags: Names,
     /// The Pods of API servers whose flag is not the new one.
     pub old_flags: Vec<String>,
     /// The API servers whose certificates do not name the new address of `default/kubernetes`.
@@ -21,15 +22,59 @@ pub struct Observed {
     pub swaps: Vec<SwapState>,
     pub has_trigger: bool,
     /// For each Service that has the new address of a swap, a text that says so.
-    pub taken: Vec<String>,
-    /// The Services that have addresses of the old and of the new ranges, without those of swaps and temporary ones.
-    pub left_old: Vec<String>,
-    pub left_new: Vec<String>,
+    pub taken: Names,
+    /// The Services that have addresses of the old and of the new ranges, without those of swaps.
+    pub left_old: Names,
+    pub left_new: Names,
     /// What still uses the old addresses.
     pub users_of_old: Vec<String>,
     /// Whether this run of the command has moved the Services, and has replaced the default ServiceCIDR.
     pub has_moved: bool,
     pub has_replaced_default: bool,
+}
+
+/// The first few texts about objects, and how many others there are: users can make any number of objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    first: Vec<String>,
+    more: usize,
+}
+
+impl Names {
+    /// How many texts are kept for a message.
+    pub const MOST: usize = 20;
+
+    pub fn add(&mut self, text: String) {
+        if self.first.len() < Self::MOST { self.first.push(text) } else { self.more += 1 }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    pub fn first(&self) -> Option<&String> {
+        self.first.first()
+    }
+
+    /// The texts that are kept, and one about the others.
+    pub fn texts(&self) -> Vec<String> {
+        let more = (self.more > 0).then(|| format!("and {} more", self.more));
+        self.first.iter().cloned().chain(more).collect()
+    }
+}
+
+impl FromIterator<String> for Names {
+    fn from_iter<T: IntoIterator<Item = String>>(texts: T) -> Self {
+        let mut names = Self::default();
+        texts.into_iter().for_each(|text| names.add(text));
+        names
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.texts().join(", "))
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,4 +105,24 @@ pub struct SwapState {
     pub has_copies: bool,
     /// Whether the control plane lists ready endpoints of the Service and of its alias, as far as there are any.
     pub has_own_endpoints: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_names_are_kept_and_the_others_counted() {
+        let text = |count: usize| (1..=count).map(|nth| nth.to_string()).collect::<Names>().to_string();
+        let twenty = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20";
+        let cases = [
+            (0, String::new()),
+            (2, "1, 2".to_owned()),
+            (20, twenty.to_owned()),
+            (1000, format!("{twenty}, and 980 more")),
+        ];
+        for (count, expected) in cases {
+            assert_eq!(text(count), expected, "{count}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::change::Direction;
-use super::observed::{Held, Observed, ServiceCidr, SwapState};
+use super::observed::{Held, Names, Observed, ServiceCidr, SwapState};
 use super::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record};
 
 /// What a command wants to reach.
@@ -98,7 +98,7 @@ fn covered(record: &Record, observed: &Observed) -> Option<Step> {
                 return Some(Step::Stop(format!(
                     "ServiceCIDR {name} is being deleted, and these Services have its addresses: {}: delete these \
                      Services, or give them other addresses",
-                    observed.left_new.join(", ")
+                    observed.left_new
                 )));
             }
             Some(found) if found.is_being_deleted => {
@@ -128,7 +128,7 @@ fn begin(record: &Record, observed: &Observed) -> Step {
     }
     let moved = match observed.left_old.is_empty() {
         true => "the Services have moved".to_owned(),
-        false => format!("the other Services have moved, and these stay: {}", observed.left_old.join(", ")),
+        false => format!("the other Services have moved, and these stay: {}", observed.left_old),
     };
     Step::Done(format!("{moved}; next: {}", record.phase.next()))
 }
@@ -285,14 +285,11 @@ fn finish(record: &Record, observed: &Observed) -> Step {
 
 /// The message about the end. A ServiceCIDR that is being deleted gives no address away, and stays as long as a Service
 /// has one of its addresses.
-fn ended(done: String, range: &str, left: &[String]) -> String {
-    match left {
-        [] => done,
-        left => format!(
-            "{done}; these Services keep their addresses, and ServiceCIDR {range} stays until they have others: {}",
-            left.join(", ")
-        ),
+fn ended(done: String, range: &str, left: &Names) -> String {
+    if left.is_empty() {
+        return done;
     }
+    format!("{done}; these Services keep their addresses, and ServiceCIDR {range} stays until they have others: {left}")
 }
 
 fn roll_back(record: &Record, observed: &Observed) -> Step {
