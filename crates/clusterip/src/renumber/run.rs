@@ -37,6 +37,9 @@ const BEFORE_TRIGGER: Duration = Duration::from_millis(2100);
 /// `minSyncPeriod` before it programs both halves of the swap.
 const AFTER_TRIGGER: Duration = Duration::from_millis(450);
 const MANAGER: &str = "clusterip-renumber";
+/// The longest time that a command waits for requests of the previous one, whatever the record says. By itself, an API
+/// server ends a request after a minute.
+const MOST_REQUEST_SECONDS: u64 = 600;
 
 /// How a run of a command ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,7 +56,7 @@ pub struct Run<'r, M> {
     /// Moves the Services of a cluster. It returns whether all that were to move have moved.
     pub mover: M,
     pub report: &'r dyn Fn(&str),
-    /// The longest time that a request takes: for so long, requests of a command that was killed may still arrive.
+    /// The longest time that a request takes: if this command is killed, its requests may still arrive for so long.
     pub request_timeout: Duration,
     /// Ends the run between two steps. The handler of a signal stays for the life of the process, so nothing else ends it.
     pub interrupt: Interrupt,
@@ -62,16 +65,19 @@ pub struct Run<'r, M> {
 impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
     /// Carries out steps until the goal is reached, or an administrator must do something.
     pub async fn work(&mut self, goal: Goal, mut record: Record) -> anyhow::Result<End> {
+        let is_broken = self.request_timeout.subsec_nanos() > 0;
+        let own = self.request_timeout.as_secs().saturating_add(u64::from(is_broken));
         if record.is_running {
-            let seconds = self.request_timeout.as_secs();
+            let seconds = record.request_seconds.map_or(own, |seconds| seconds.min(MOST_REQUEST_SECONDS));
             (self.report)(&format!("waiting {seconds} s: requests of the previous command may still arrive"));
-            if until(&self.interrupt, sleep(self.request_timeout)).await.is_none() {
+            if until(&self.interrupt, sleep(Duration::from_secs(seconds))).await.is_none() {
                 // The requests may still arrive: the next command waits, too.
                 return Ok(End::Interrupted);
             }
             record = self.store.read().await?.context("the renumbering has ended")?;
-        } else {
-            record.is_running = true;
+        }
+        if (record.is_running, record.request_seconds) != (true, Some(own)) {
+            (record.is_running, record.request_seconds) = (true, Some(own));
             self.store.write(&record).await?;
         }
         let end = self.carry_out(goal, &mut record).await?;
@@ -413,5 +419,27 @@ mod tests {
         let for_requests = "waiting 10 s: requests of the previous command may still arrive".to_owned();
         assert_eq!(cluster.begin(10, 5).await, (End::Interrupted, 5, vec![for_requests]));
         assert!(cluster.record().is_running, "they may still arrive");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn command_waits_as_long_as_a_request_of_the_previous_one_may_take() {
+        struct Case {
+            name: &'static str,
+            recorded: Option<u64>,
+            waits: u64,
+        }
+        let cases = [
+            Case { name: "recorded by an older version", recorded: None, waits: 10 },
+            Case { name: "a longer limit", recorded: Some(60), waits: 60 },
+            Case { name: "a shorter limit", recorded: Some(3), waits: 3 },
+            Case { name: "no limit that a command would record", recorded: Some(u64::MAX), waits: 600 },
+        ];
+        for Case { name, recorded, waits } in cases {
+            let cluster = Cluster::with(&Record { request_seconds: recorded, ..record(true) });
+            let for_requests = format!("waiting {waits} s: requests of the previous command may still arrive");
+            let reports = vec![for_requests, FOR_CLUSTER.to_owned()];
+            assert_eq!(cluster.begin(10, waits + 20).await, (End::Interrupted, waits + 20, reports), "{name}");
+            assert_eq!(cluster.record().request_seconds, Some(10), "{name}");
+        }
     }
 }

@@ -77,6 +77,9 @@ pub struct Record {
     /// Whether a command carries out steps. If one was killed, its last requests may still arrive.
     #[serde(default)]
     pub is_running: bool,
+    /// The longest time that a request of this command takes, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_seconds: Option<u64>,
     /// The addresses that `default/kubernetes` and DNS will get: no other Service may take them.
     #[serde(default)]
     pub new_addresses: Vec<IpAddr>,
@@ -106,8 +109,9 @@ impl Record {
 
     pub fn new(change: Change, ranges: Vec<IpNet>) -> Self {
         let (new_addresses, swaps) = (Vec::new(), Vec::new());
-        let (phase, is_running, switched_at, kubelets_at) = (Phase::Moving, false, None, None);
-        Self { change, ranges, phase, is_running, new_addresses, swaps, switched_at, kubelets_at }
+        let (phase, is_running, request_seconds) = (Phase::Moving, false, None);
+        let (switched_at, kubelets_at) = (None, None);
+        Self { change, ranges, phase, is_running, request_seconds, new_addresses, swaps, switched_at, kubelets_at }
     }
 
     /// The ranges of the API server's flag after the change.
