@@ -177,7 +177,9 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let pool = json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool",
         "metadata": {"name": "shop"},
-        "spec": {"cidrs": ["10.96.0.0/28"], "fence": "Deny", "match": {"namespaces": ["shop"]}}});
+        "spec": {"cidrs": ["10.96.0.0/28"], "fence": "Deny", "match": {"namespaces": ["shop"]},
+            "reservations": [{"address": "10.96.0.5", "namespace": "shop", "name": "web"}]}});
+    let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "u"});
     plane.apply(&pool.to_string()).await;
     let pools = "/apis/clusterip-policy.io/v1alpha1/servicepools/shop?dryRun=All".to_owned();
     let (core, apps) = ("/api/v1", "/apis/apps/v1");
@@ -251,7 +253,8 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             "the addresses of a pool",
             Method::PATCH,
             pools.clone(),
-            json!({"spec": {"cidrs": ["10.100.0.0/28"]}}),
+            json!({"spec": {"cidrs": ["10.100.0.0/28"], "exclude": ["10.100.0.7"],
+                "reservations": [{"address": "10.100.0.5", "namespace": "shop", "name": "web"}]}}),
             "allowed",
         ),
         // The server moves the Services of users, and holds the Lease.
@@ -284,9 +287,38 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             NO_PERMISSION,
         ),
         ("its fence", Method::PATCH, pools.clone(), json!({"spec": {"fence": "Allow"}}), REFUSED),
-        ("whom it admits", Method::PATCH, pools, json!({"spec": {"match": {"namespaces": ["mine"]}}}), REFUSED),
+        ("whom it admits", Method::PATCH, pools.clone(), json!({"spec": {"match": {"namespaces": ["mine"]}}}), REFUSED),
+        ("no match", Method::PATCH, pools.clone(), json!({"spec": {"match": null}}), REFUSED),
+        (
+            "what it does when it is full",
+            Method::PATCH,
+            pools.clone(),
+            json!({"spec": {"whenFull": "Unmanaged"}}),
+            REFUSED,
+        ),
+        (
+            "for whom it keeps an address",
+            Method::PATCH,
+            pools.clone(),
+            json!({"spec": {"reservations": [{"address": "10.96.0.5", "namespace": "mine", "name": "web"}]}}),
+            REFUSED,
+        ),
+        // The garbage collector deletes an object whose owner does not exist.
+        ("its owner", Method::PATCH, pools.clone(), json!({"metadata": {"ownerReferences": [owner]}}), REFUSED),
+        (
+            "its finalizers",
+            Method::PATCH,
+            pools.clone(),
+            json!({"metadata": {"finalizers": ["example.com/mine"]}}),
+            REFUSED,
+        ),
+        ("its annotations", Method::PATCH, pools.clone(), json!({"metadata": {"annotations": {"a": "b"}}}), REFUSED),
+        ("its labels", Method::PATCH, pools, json!({"metadata": {"labels": {"a": "b"}}}), REFUSED),
     ];
+    let (mut found, mut wanted) = (Vec::new(), Vec::new());
     for (name, method, path, body, expected) in rows {
-        assert_eq!(tried(&client, method, &path, body).await, expected, "{name}");
+        found.push((name, tried(&client, method, &path, body).await));
+        wanted.push((name, expected.to_owned()));
     }
+    assert_eq!(found, wanted);
 }
