@@ -204,11 +204,54 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
         ),
         ("a Service of kube-system", Method::POST, post(core, "kube-system", "services"), other(), REFUSED),
         (
+            "a Service with the label of DNS",
+            Method::POST,
+            post(core, "kube-system", "services"),
+            service("web", json!({"k8s-app": "kube-dns"}), json!({"selector": {"app": "web"}})),
+            REFUSED,
+        ),
+        (
+            "an alias of no Service",
+            Method::POST,
+            post(core, "kube-system", "services"),
+            service("clusterip-alias-web", alias_label(), json!({})),
+            REFUSED,
+        ),
+        (
+            "a Service with the label of aliases",
+            Method::POST,
+            post(core, "kube-system", "services"),
+            service("web", alias_label(), json!({})),
+            REFUSED,
+        ),
+        // old-addresses keeps aliases from users by their label.
+        (
+            "an alias without the label",
+            Method::POST,
+            post(core, "kube-system", "services"),
+            service("clusterip-alias-kube-dns", json!({}), json!({})),
+            REFUSED,
+        ),
+        (
+            "the Service of DNS in another namespace",
+            Method::POST,
+            post(core, "default", "services"),
+            service("kube-dns", json!({}), json!({})),
+            REFUSED,
+        ),
+        (
             "a copy",
             Method::POST,
             post(discovery, "default", "endpointslices"),
             slice("clusterip-copy-kubernetes", "clusterip-alias-kubernetes", alias_label()),
             "allowed",
+        ),
+        (
+            "a copy for an alias of no Service",
+            Method::POST,
+            post(discovery, "kube-system", "endpointslices"),
+            slice("clusterip-copy-meta", "clusterip-alias-meta", alias_label()),
+            REFUSED,
         ),
         (
             "endpoints of default/kubernetes",
@@ -273,6 +316,13 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             REFUSED,
         ),
         (
+            "the trigger of a move",
+            Method::POST,
+            post(core, NAMESPACE, "services"),
+            service("clusterip-trigger-0123456789", json!({"clusterip-policy/temporary": "trigger"}), json!({})),
+            REFUSED,
+        ),
+        (
             "a Service in another namespace",
             Method::POST,
             post(core, "kube-public", "services"),
@@ -316,7 +366,15 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
         ("its labels", Method::PATCH, pools, json!({"metadata": {"labels": {"a": "b"}}}), REFUSED),
     ];
     let (mut found, mut wanted) = (Vec::new(), Vec::new());
-    for (name, method, path, body, expected) in rows {
+    let dns = ["kube-dns", "kube-dns-upstream", "coredns", "rke2-coredns-rke2-coredns"].into_iter().flat_map(|name| {
+        let alias = format!("clusterip-alias-{name}");
+        [
+            service(name, json!({"k8s-app": "kube-dns"}), json!({"selector": {"k8s-app": "kube-dns"}})),
+            service(&alias, alias_label(), json!({"selector": {"k8s-app": "kube-dns"}})),
+        ]
+    });
+    let dns = dns.map(|body| ("DNS", Method::POST, post(core, "kube-system", "services"), body, "allowed"));
+    for (name, method, path, body, expected) in rows.into_iter().chain(dns) {
         found.push((name, tried(&client, method, &path, body).await));
         wanted.push((name, expected.to_owned()));
     }
