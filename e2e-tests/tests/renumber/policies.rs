@@ -9,6 +9,8 @@ use crate::support::eventually::eventually;
 
 pub const NAMESPACE: &str = "clusterip-policy";
 pub const ACCOUNT: &str = "clusterip-renumbering";
+/// The account of `clusterip renumber keep`.
+pub const KEEP_ACCOUNT: &str = "clusterip-renumbering-keep";
 
 async fn deployed() -> ControlPlane {
     let options = Options { service_ranges: vec!["10.96.0.0/24".to_owned()], ..Options::default() };
@@ -151,21 +153,32 @@ async fn tenants_take_no_old_address_and_no_alias_during_a_renumbering() {
     }
 }
 
+const REFUSED: &str = "renumbering-account";
+const NO_PERMISSION: &str = "no permission";
+
+/// The path for an object that is not stored.
+fn post(group: &str, namespace: &str, plural: &str) -> String {
+    match namespace {
+        "" => format!("{group}/{plural}?dryRun=All"),
+        namespace => format!("{group}/namespaces/{namespace}/{plural}?dryRun=All"),
+    }
+}
+
+fn slice(name: &str, service: &str, labels: Value) -> Value {
+    let mut slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "endpoints": [], "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}}});
+    json_patch::merge(&mut slice["metadata"]["labels"], &labels);
+    slice
+}
+
+fn alias_label() -> Value {
+    json!({"clusterip-policy/alias": "kubernetes"})
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
     let plane = deployed().await;
     let client = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
-    let post = |group: &str, namespace: &str, plural: &str| match namespace {
-        "" => format!("{group}/{plural}?dryRun=All"),
-        namespace => format!("{group}/namespaces/{namespace}/{plural}?dryRun=All"),
-    };
-    let slice = |name: &str, service: &str, labels: Value| {
-        let mut slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "endpoints": [], "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}}});
-        json_patch::merge(&mut slice["metadata"]["labels"], &labels);
-        slice
-    };
-    let alias_label = || json!({"clusterip-policy/alias": "kubernetes"});
     let range = |name: &str| {
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
             "spec": {"cidrs": ["10.100.0.0/24"]}})
@@ -184,8 +197,6 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
     let pools = "/apis/clusterip-policy.io/v1alpha1/servicepools/shop?dryRun=All".to_owned();
     let (core, apps) = ("/api/v1", "/apis/apps/v1");
     let (discovery, network) = ("/apis/discovery.k8s.io/v1", "/apis/networking.k8s.io/v1");
-    const REFUSED: &str = "renumbering-account";
-    const NO_PERMISSION: &str = "no permission";
     let other = || service("web", json!({}), json!({}));
     eventually("the policy to be in force", async || {
         (tried(&client, Method::POST, &post(core, "default", "services"), other()).await == REFUSED).then_some(())
@@ -377,6 +388,87 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
     for (name, method, path, body, expected) in rows.into_iter().chain(dns) {
         found.push((name, tried(&client, method, &path, body).await));
         wanted.push((name, expected.to_owned()));
+    }
+    assert_eq!(found, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_of_keep_writes_only_the_copies() {
+    let plane = deployed().await;
+    for name in ["clusterip-renumbering", "other"] {
+        let metadata = json!({"name": name, "namespace": NAMESPACE});
+        plane.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}).to_string()).await;
+    }
+    let client = plane.client_with(&plane.token(NAMESPACE, KEEP_ACCOUNT).await);
+    let (core, apps) = ("/api/v1", "/apis/apps/v1");
+    let (discovery, network) = ("/apis/discovery.k8s.io/v1", "/apis/networking.k8s.io/v1");
+    let get = |path: &str| ("read", Method::GET, path.to_owned(), Value::Null);
+    let create = |group: &str, namespace: &str, plural: &str, body: Value| {
+        ("create", Method::POST, post(group, namespace, plural), body)
+    };
+    let delete = |path: &str| ("delete", Method::DELETE, format!("{path}?dryRun=All"), Value::Null);
+    let patch = |path: &str| {
+        let body = json!({"metadata": {"annotations": {"a": "b"}}});
+        ("patch", Method::PATCH, format!("{path}?dryRun=All"), body)
+    };
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let (copy, of_kubernetes) = (format!("{slices}/clusterip-copy-kubernetes"), format!("{slices}/kubernetes"));
+    let record = "/api/v1/namespaces/clusterip-policy/configmaps/clusterip-renumbering";
+    let other = "/api/v1/namespaces/clusterip-policy/configmaps/other";
+    let kubernetes = "/api/v1/namespaces/default/services/kubernetes";
+    let copied = || slice("clusterip-copy-kubernetes", "clusterip-alias-kubernetes", alias_label());
+    eventually("the policy to be in force", async || {
+        let body = slice("mine", "kubernetes", alias_label());
+        (tried(&client, Method::POST, &post(discovery, "default", "endpointslices"), body).await == REFUSED)
+            .then_some(())
+    })
+    .await;
+    assert_eq!(tried(&client, Method::POST, slices, copied()).await, "allowed");
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "watch", "group": "discovery.k8s.io", "resource": "endpointslices",
+            "namespace": "default"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review: Value = client.request(request(Method::POST, path, &review)).await.unwrap();
+    assert_eq!(review["status"]["allowed"], json!(true), "watch EndpointSlices");
+    let alias = service("clusterip-alias-kubernetes", alias_label(), json!({}));
+    let range = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "clusterip-new"}, "spec": {"cidrs": ["10.100.0.0/24"]}});
+    let revision = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 0, "data": {},
+        "metadata": {"name": "clusterip-move-request-1", "labels": {"clusterip-policy/move": "request"}}});
+    let rows = [
+        (get(record), "allowed"),
+        (get(kubernetes), "allowed"),
+        (get(slices), "allowed"),
+        (patch(&copy), "allowed"),
+        (delete(&copy), "allowed"),
+        (
+            create(
+                discovery,
+                "kube-system",
+                "endpointslices",
+                slice("clusterip-copy-kube-dns", "clusterip-alias-kube-dns", alias_label()),
+            ),
+            "allowed",
+        ),
+        (patch(&of_kubernetes), REFUSED),
+        (delete(&of_kubernetes), REFUSED),
+        (create(discovery, "default", "endpointslices", slice("clusterip-copy-web", "web", alias_label())), REFUSED),
+        (create(discovery, "kube-public", "endpointslices", copied()), NO_PERMISSION),
+        (get(other), NO_PERMISSION),
+        (get("/api/v1/namespaces/kube-system/configmaps"), NO_PERMISSION),
+        (get("/api/v1/services"), NO_PERMISSION),
+        (patch(record), NO_PERMISSION),
+        (delete(record), NO_PERMISSION),
+        (create(core, "default", "services", alias), NO_PERMISSION),
+        (delete(kubernetes), NO_PERMISSION),
+        (create(network, "", "servicecidrs", range), NO_PERMISSION),
+        (create(apps, NAMESPACE, "controllerrevisions", revision), NO_PERMISSION),
+        (get("/apis/clusterip-policy.io/v1alpha1/servicepools"), NO_PERMISSION),
+    ];
+    let (mut found, mut wanted) = (Vec::new(), Vec::new());
+    for ((name, method, path, body), expected) in rows {
+        found.push((name, path.clone(), tried(&client, method, &path, body).await));
+        wanted.push((name, path, expected.to_owned()));
     }
     assert_eq!(found, wanted);
 }

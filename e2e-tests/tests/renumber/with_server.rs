@@ -6,7 +6,7 @@ use std::path::Path;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::policies::{ACCOUNT, NAMESPACE, install, tried};
+use super::policies::{ACCOUNT, KEEP_ACCOUNT, NAMESPACE, install, tried};
 use super::support::{NEW, addresses, cluster_without_services, delete_pod, ranges};
 use crate::support::cluster::Place;
 use crate::support::command::{Ended, clusterip};
@@ -90,8 +90,31 @@ async fn account_of_the_renumbering_runs_all_commands_and_new_services_get_addre
     is_fenced(&plane, "10.100.0.70").await;
     let status: Value = serde_json::from_str(&run(&["status", "-o", "json"]).await.ok()).unwrap();
     assert_eq!((&status["phase"], &status["leftOld"]), (&json!("switched"), &json!([])));
+
+    let (folder, kubeconfig) = (plane.folder().to_owned(), plane.kubeconfig_of(NAMESPACE, KEEP_ACCOUNT).await);
+    let keep = ["renumber", "keep", "--server-namespace", NAMESPACE];
+    let keep = tokio::spawn(async move { clusterip(&folder, &kubeconfig, &keep).await });
+    let copies = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let copy = format!("{copies}/clusterip-copy-kubernetes");
+    send(&plane.client(), Method::DELETE, &copy, None).await.unwrap();
+    let kept = eventually("the copy to exist again", async || send(&plane.client(), Method::GET, &copy, None).await);
+    assert_eq!(kept.await["endpoints"][0]["addresses"], json!(["192.0.2.1"]));
+    // `keep` deletes what is no copy of an EndpointSlice that exists.
+    let labels = json!({"kubernetes.io/service-name": "clusterip-alias-kubernetes",
+        "clusterip-policy/alias": "kubernetes", "endpointslice.kubernetes.io/managed-by": "clusterip-policy.io"});
+    let extra = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "endpoints": [], "metadata": {"name": "clusterip-copy-extra", "labels": labels}});
+    send(&plane.client(), Method::POST, copies, Some(&extra)).await.unwrap();
+    let extra = format!("{copies}/clusterip-copy-extra");
+    eventually("the other copy to be deleted", async || {
+        send(&plane.client(), Method::GET, &extra, None).await.is_none().then_some(())
+    })
+    .await;
+
     delete_pod(&plane, "coredns-a").await;
     run(&["finish", "--kubelets-changed"]).await.ok();
+    let kept = keep.await.unwrap();
+    assert_eq!((kept.status, kept.stderr.as_str()), (0, ""));
     gets(&shop, "after-finish", "10.100.0.").await;
     all_are_in("10.100.0.").await;
     assert_eq!(ranges(&plane).await, [r#"kubernetes ["10.100.0.0/24"]"#]);
