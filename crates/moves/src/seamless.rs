@@ -5,10 +5,14 @@
 //!
 //! | step | `web` | `new` | `old` |
 //! | --- | --- | --- | --- |
-//! | prepare | old address | created with the new address | created, becomes `ExternalName`; its EndpointSlices stay |
-//! | swap 1 | `ExternalName` that names `new` | new address | takes the old address |
+//! | prepare | old address | created with the new address | created, becomes `ExternalName` that names `new`; its EndpointSlices stay |
+//! | swap 1 | `ExternalName` that names `old` | new address | takes the old address |
 //! | swap 2 | new address | deleted | old address |
 //! | after the grace period | new address | | deleted |
+//!
+//! So the name of the Service always leads to an address: within swap 1 to `new`, through `old`, and from then on to `old`
+//! until the Service has its new address. The grace period begins after that, because DNS may answer with the old address
+//! until then.
 //!
 //! Before each swap, the temporary Service `trigger` is created or deleted in the server's namespace. kube-proxy
 //! programs that change at once, and then waits at least a second before it programs the next ones. So it programs both
@@ -21,28 +25,28 @@
 //! - Only objects that [`Temporary::is_ours`] accepts are changed or deleted, each with its UID and version.
 //!
 //! # Caveats
-//! - Between the last two writes of swap 2, the name of the Service has no address, as during a plain move. A run that
-//!   finds the Service like this gives it an address first.
+//! - If `old` can't take the old address, the name of the Service has no address between the last two writes of swap 2, as
+//!   during a plain move. A run that finds the Service like this gives it an address first.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::annotations::{
-    MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, OS_ANNOTATION, POOL_ANNOTATION, SERVICE_ANNOTATION,
-    SWAPPED_ANNOTATION, in_service_annotation,
+    MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, SERVICE_ANNOTATION, SWAPPED_ANNOTATION,
+    in_service_annotation,
 };
 use clusterip_core::service::addresses;
 use serde_json::{Map, Value, json};
 
-use crate::journal::Journal;
+use crate::journal::{Journal, Plan};
 use crate::outcome::Refusal;
 use crate::step::{self, Step};
-use crate::temporary::{Role, Temporary, grace_end, latest_grace_end};
+use crate::temporary::{Role, Temporary, grace_begin, grace_end, latest_grace_end, may_begin_grace};
 
 /// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
 /// busy.
 pub(crate) const PROXY_DELAY: Duration = Duration::from_secs(4);
-/// How long the Service points at `new` before swap 2, so that every kube-proxy has programmed swap 1.
+/// How long the Service points at `old` before swap 2, so that every kube-proxy has programmed swap 1.
 pub(crate) const BETWEEN_SWAPS: Duration = Duration::from_secs(3);
 /// The time between the change of `trigger` and the swap: about half of `minSyncPeriod`. A kube-proxy that receives the
 /// change late still programs it before the swap, and one that receives the swap late still programs both halves of it
@@ -97,11 +101,13 @@ pub enum SeamlessStep {
     ReleaseOld,
     /// Find out by a dry run whether `old` may have the old addresses.
     TryOld,
-    /// Swap 1: the Service points at `new`.
+    /// Swap 1: the Service points at `old`.
     Release,
     /// Swap 1: `old` takes the old addresses.
     TakeOld,
     Delete(Role),
+    /// After swap 2: write to `old` when the grace period begins.
+    BeginGrace,
     /// Go back: write the marker to the Service, so that a release that arrives late is refused.
     PreventRelease,
     /// A step on the Service itself, as in a plain move.
@@ -123,6 +129,7 @@ impl SeamlessStep {
             Self::TryOld => "try old",
             Self::Release => "release",
             Self::TakeOld => "take old",
+            Self::BeginGrace => "begin grace",
             Self::Delete(Role::New) => "delete new",
             Self::Delete(Role::Old) => "delete old",
             Self::Delete(Role::Trigger) => "delete trigger",
@@ -215,7 +222,7 @@ impl Situation<'_> {
             (new, _) if !new.is_at(&self.journal.to) => return SeamlessStep::GiveUp(Role::New),
             (_, Temporary::Absent) => return SeamlessStep::Create(Role::Old),
             _ if !self.moment.endpoints_match => return SeamlessStep::Wait(Wait::Endpoints),
-            (_, old) if !old.is_released() => return SeamlessStep::ReleaseOld,
+            (_, old) if !old.is_released(self.journal) => return SeamlessStep::ReleaseOld,
             _ if !self.progress.tried_old => return SeamlessStep::TryOld,
             _ => {}
         }
@@ -229,7 +236,7 @@ impl Situation<'_> {
     fn between_swaps(&self, service: &Value, target: &[IpAddr]) -> SeamlessStep {
         let Self { new, old, trigger, journal, progress, .. } = self;
         let points_at = service.pointer("/spec/externalName").and_then(Value::as_str);
-        if !new.is_at(&journal.to) || points_at != Some(journal.external_name()) {
+        if !new.is_at(&journal.to) || !old.is_ours() || points_at != Some(journal.external_name()) {
             // The name has no address, so assign one first, unless a temporary Service has it.
             return if new.has_any(target) {
                 SeamlessStep::Delete(Role::New)
@@ -242,7 +249,7 @@ impl Situation<'_> {
                 SeamlessStep::Original(Step::Assign)
             };
         }
-        if old.is_released() && !(progress.without_old || progress.took_old) {
+        if old.is_released(journal) && !(progress.without_old || progress.took_old) {
             return SeamlessStep::TakeOld;
         }
         let next = SeamlessStep::Delete(if trigger.is_ours() { Role::Trigger } else { Role::New });
@@ -256,11 +263,20 @@ impl Situation<'_> {
             SeamlessStep::Delete(Role::Trigger)
         } else if self.new.is_ours() {
             SeamlessStep::Delete(Role::New)
+        } else if self.old.is_at(&self.journal.from) && self.may_begin_grace() {
+            SeamlessStep::BeginGrace
         } else if self.old.is_at(&self.journal.from) && self.moment.now < until {
             SeamlessStep::Wait(Wait::Grace(until))
         } else {
             self.delete_all()
         }
+    }
+
+    /// Whether the grace period has not begun, and this run has not tried to begin it.
+    fn may_begin_grace(&self) -> bool {
+        !self.progress.began_grace
+            && grace_begin(&self.old, self.journal).is_none()
+            && may_begin_grace(self.moment.now, self.journal)
     }
 
     /// The step, after this time since the last write.
@@ -271,7 +287,7 @@ impl Situation<'_> {
 
     /// Whether `old` has the address with which the API server created it.
     fn old_has_picked_address(&self) -> bool {
-        self.old.is_ours() && !self.old.is_released() && !self.old.has_any(&self.journal.from)
+        self.old.is_ours() && !self.old.is_released(self.journal) && !self.old.has_any(&self.journal.from)
     }
 
     /// Deletes all temporary Services without delay, and ends the move.
@@ -303,6 +319,8 @@ pub struct Progress {
     without_old: bool,
     took_old: bool,
     deleted_trigger: bool,
+    /// Whether this run began the grace period. If another client removes its beginning, the period is not begun again.
+    began_grace: bool,
     /// What did not go as planned, as text for the outcome.
     pub notes: Vec<String>,
 }
@@ -323,10 +341,11 @@ impl Progress {
     /// Notes the answer to the request of a step. Returns whether to wait before the objects are read again: a move
     /// whose requests fail again and again takes too long, and ends.
     pub fn answered(&mut self, step: &SeamlessStep, answer: Result<(), &Refusal>) -> bool {
-        use SeamlessStep::{Create, Delete, Release, ReleaseOld, TakeOld, TryOld};
+        use SeamlessStep::{BeginGrace, Create, Delete, Release, ReleaseOld, TakeOld, TryOld};
         let Err(refusal) = answer else {
             self.tried_old |= *step == TryOld;
             self.took_old |= *step == TakeOld;
+            self.began_grace |= *step == BeginGrace;
             self.deleted_trigger |= *step == Delete(Role::Trigger);
             return false;
         };
@@ -335,7 +354,7 @@ impl Progress {
         }
         match (step, refusal) {
             // Another client has changed the object, or deleted it.
-            (_, Refusal::Conflict) | (Delete(_) | ReleaseOld | TakeOld | TryOld, Refusal::Gone) => {}
+            (_, Refusal::Conflict) | (Delete(_) | ReleaseOld | TakeOld | TryOld | BeginGrace, Refusal::Gone) => {}
             (Create(Role::Trigger), _) => self.without_trigger = true,
             // As long as the Service has the old address, this is the expected answer.
             (TryOld, Refusal::Address { .. } | Refusal::Port { .. }) => self.tried_old = true,
@@ -343,6 +362,8 @@ impl Progress {
                 self.without_old = true;
                 self.notes.push(format!("its old address stopped answering at once: {refusal}"));
             }
+            // The period then counts from the record of the move.
+            (BeginGrace, _) => self.began_grace = true,
             (Create(_) | ReleaseOld | TryOld | Release, _) => {
                 self.new_was_refused |= matches!((step, refusal), (Create(Role::New), Refusal::Address { .. }));
                 self.fail(refusal.to_string());
@@ -399,15 +420,20 @@ pub fn request(step: &SeamlessStep, seen: &Observed, journal: &Journal, now: i64
     let plan = journal.seamless.as_ref()?;
     let service = (journal.namespace.as_str(), journal.name.as_str());
     let old = plan.place(Role::Old, journal);
-    let taking = || Some(at_old_address(seen.old.as_ref()?, journal, now));
+    let taking = || Some(at_old_address(seen.old.as_ref()?, journal));
     let (verb, (namespace, name), body) = match step {
         SeamlessStep::Create(role) => {
             let place = plan.place(*role, journal);
             (Verb::Create, place, temporary(*role, place, seen, journal))
         }
-        SeamlessStep::ReleaseOld => (Verb::Replace, old, without_address(seen.old.as_ref()?)),
+        SeamlessStep::ReleaseOld => (Verb::Replace, old, without_address(seen.old.as_ref()?, plan)),
         SeamlessStep::TryOld => (Verb::TryReplace, old, taking()?),
         SeamlessStep::TakeOld => (Verb::Replace, old, taking()?),
+        SeamlessStep::BeginGrace => {
+            let mut begun = step::bare(seen.old.as_ref()?);
+            step::annotate(&mut begun, SWAPPED_ANNOTATION, Some(&now.to_string()));
+            (Verb::Replace, old, begun)
+        }
         SeamlessStep::Release => (Verb::Replace, service, step::released(seen.service.as_ref()?, journal)),
         SeamlessStep::PreventRelease => {
             (Verb::Replace, service, step::marked(seen.service.as_ref()?, journal, &journal.to))
@@ -461,20 +487,20 @@ fn spec_at(journal: &Journal, addresses: &[IpAddr]) -> Map<String, Value> {
     spec
 }
 
-fn without_address(old: &Value) -> Value {
+fn without_address(old: &Value, plan: &Plan) -> Value {
     let mut old = step::bare(old);
     if let Some(spec) = old.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert("type".into(), "ExternalName".into());
-        spec.insert("externalName".into(), MOVING_NAME.into());
+        spec.insert("externalName".into(), plan.external_name_of_old().into());
     }
     old
 }
 
-/// `old` with the old addresses, and with the time from which the grace period counts.
-fn at_old_address(old: &Value, journal: &Journal, now: i64) -> Value {
+/// `old` with the old addresses. Its grace period has not begun.
+fn at_old_address(old: &Value, journal: &Journal) -> Value {
     let mut old = step::bare(old);
     old["spec"] = spec_at(journal, &journal.from).into();
-    step::annotate(&mut old, SWAPPED_ANNOTATION, Some(&now.to_string()));
+    step::annotate(&mut old, SWAPPED_ANNOTATION, None);
     step::annotate(&mut old, MOVING_ANNOTATION, None);
     old
 }

@@ -57,15 +57,22 @@ impl Role {
 
 impl Plan {
     pub fn new(namespace: &str, uid: &str, server_namespace: &str, cluster_domain: &str, grace: i64) -> Self {
-        let new = Role::New.name(uid);
+        let old = Role::Old.name(uid);
         Self {
-            external_name: format!("{new}.{namespace}.svc.{cluster_domain}"),
-            new,
-            old: Role::Old.name(uid),
+            external_name: format!("{old}.{namespace}.svc.{cluster_domain}"),
+            new: Role::New.name(uid),
+            old,
             trigger: Role::Trigger.name(uid),
             server_namespace: server_namespace.to_owned(),
             grace,
         }
+    }
+
+    /// The external name of `old` while it has no address: the name of `new`. It never resolves in a move that an earlier
+    /// version recorded, whose Service points at `new` itself.
+    pub(crate) fn external_name_of_old(&self) -> String {
+        let after_name = self.external_name.strip_prefix(&self.old);
+        after_name.map_or_else(|| MOVING_NAME.to_owned(), |rest| format!("{}{rest}", self.new))
     }
 
     pub fn place<'p>(&'p self, role: Role, journal: &'p Journal) -> (&'p str, &'p str) {
@@ -111,10 +118,11 @@ impl<'v> Temporary<'v> {
         matches!(self, Self::Ours(object) if addresses(object).iter().any(|address| wanted.contains(address)))
     }
 
-    /// Whether it is ours, and has released its address: it is an `ExternalName` that never resolves.
-    pub fn is_released(&self) -> bool {
-        let Self::Ours(object) = self else { return false };
-        text(object, "type") == Some("ExternalName") && text(object, "externalName") == Some(MOVING_NAME)
+    /// Whether it is ours, is `old`, and has released its address.
+    pub fn is_released(&self, journal: &Journal) -> bool {
+        let (Self::Ours(object), Some(plan)) = (self, &journal.seamless) else { return false };
+        text(object, "type") == Some("ExternalName")
+            && text(object, "externalName") == Some(plan.external_name_of_old().as_str())
     }
 }
 
@@ -143,16 +151,23 @@ fn has_labels_of<'s>(label: impl Fn(&str) -> Option<&'s str>, role: Role) -> boo
     label(TEMPORARY_LABEL) == Some(role.as_str()) && label(MANAGED_BY_LABEL) == Some(MANAGED_BY)
 }
 
-/// When the grace period of `old` ends, in seconds since 1970. If the annotation has a time that no move can have
-/// written, the period begins at the time of the record: a user who writes the annotation can't keep the address
-/// longer.
+/// When the grace period of `old` began, in seconds since 1970; `None` if it has not begun, or if the annotation has a
+/// time that no move can have written.
+pub(crate) fn grace_begin(old: &Temporary<'_>, journal: &Journal) -> Option<i64> {
+    let Temporary::Ours(old) = old else { return None };
+    let written = annotation(old, SWAPPED_ANNOTATION)?.parse().ok()?;
+    may_begin_grace(written, journal).then_some(written)
+}
+
+/// Whether the grace period may begin at this time. A user who writes the annotation can't keep the address longer than
+/// a move that takes its longest time.
+pub(crate) fn may_begin_grace(time: i64, journal: &Journal) -> bool {
+    (journal.recorded_at..=journal.recorded_at.saturating_add(MAX_UNTIL_SWAP)).contains(&time)
+}
+
+/// When the grace period of `old` ends, in seconds since 1970. Without a valid beginning, it counts from the record.
 pub(crate) fn grace_end(old: &Temporary<'_>, journal: &Journal) -> i64 {
-    let written = match old {
-        Temporary::Ours(old) => annotation(old, SWAPPED_ANNOTATION).and_then(|text| text.parse::<i64>().ok()),
-        Temporary::Absent | Temporary::Foreign => None,
-    };
-    let valid = journal.recorded_at..=journal.recorded_at.saturating_add(MAX_UNTIL_SWAP);
-    written.filter(|time| valid.contains(time)).unwrap_or(journal.recorded_at).saturating_add(grace(journal))
+    grace_begin(old, journal).unwrap_or(journal.recorded_at).saturating_add(grace(journal))
 }
 
 /// When the grace period has ended in any case, in seconds since 1970. If the last steps of the move are still refused

@@ -7,17 +7,18 @@ use crate::support::command::ended;
 use crate::support::fault_proxy::Proxy;
 use crate::support::move_helpers::{addresses, but_addresses};
 
-/// The address of the name is gone only between the last two changes of `new` and `web`, and the old address only
-/// between those of `web` and `old` before.
-const CHANGES: [&str; 9] = [
+/// The name always leads to an address. The old address is gone only between the changes of `web` and `old`, and the new
+/// one only between those of `new` and `web`.
+const CHANGES: [&str; 10] = [
     "added new: the new address",
     "added old: another address",
-    "modified old: moving.invalid",
-    "modified web: the name of new, marked",
+    "modified old: the name of new",
+    "modified web: the name of old, marked",
     "modified old: the old address",
     "deleted new: the new address",
     "modified web: the new address, marked",
     "modified web: the new address",
+    "modified old: the old address",
     "deleted old: the old address",
 ];
 

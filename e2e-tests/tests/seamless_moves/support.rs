@@ -297,6 +297,7 @@ impl ChangeDescriber {
         match addresses(service) {
             _ if service["spec"]["type"] == "ExternalName" => match external_name.strip_suffix(&suffix) {
                 Some(new) if new.starts_with("clusterip-new-") => "the name of new",
+                Some(old) if old.starts_with("clusterip-old-") => "the name of old",
                 None if external_name == "moving.invalid" => "moving.invalid",
                 _ => "another name",
             },

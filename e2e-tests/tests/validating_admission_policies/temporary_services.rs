@@ -241,6 +241,16 @@ pub(super) fn new() -> DynamicObject {
     temporary("new", NEW)
 }
 
+fn old() -> DynamicObject {
+    temporary("old", OLD)
+}
+
+/// Makes a Service an alias of another one in its namespace.
+fn alias(service: &mut DynamicObject, name: &str) {
+    let namespace = service.metadata.namespace.clone().unwrap();
+    release_to(service, &format!("{name}.{namespace}.svc.cluster.local"));
+}
+
 fn writes() -> Vec<Write> {
     let affinity: fn(&mut DynamicObject) = |service| service.data["spec"]["sessionAffinity"] = json!("ClientIP");
     let write = |name, before, change: Option<fn(&mut DynamicObject)>, by_server, by_tenant| Write {
@@ -260,6 +270,15 @@ fn writes() -> Vec<Write> {
             "allowed",
             NOT_BY_CLUSTERIP,
         ),
+        write(
+            "the alias of new",
+            old,
+            Some(|service| alias(service, "clusterip-new-abcdef0123")),
+            "allowed",
+            NOT_BY_CLUSTERIP,
+        ),
+        write("an alias of another new", old, Some(|service| alias(service, NEW)), TYPE, NOT_BY_CLUSTERIP),
+        write("an alias of new by new", new, Some(|service| alias(service, NEW)), TYPE, NOT_BY_CLUSTERIP),
         write("another external name", new, Some(|service| release_to(service, "example.com")), TYPE, NOT_BY_CLUSTERIP),
         write(
             "no label any more",

@@ -1,16 +1,19 @@
 //! Tests of `seamless`.
 
+use clusterip_core::annotations::MOVING_NAME;
 use serde_json::json;
 
 use super::*;
-use crate::journal::Plan;
 use crate::temporary::looks_temporary;
 
 #[test]
 fn names_depend_on_the_uid_alone() {
     let plan = Plan::new("shop", "3f0c5f0e-0000-4000-8000-000000000001", "clusterip-policy", "cluster.local", 40);
     assert_eq!(plan.new.len(), "clusterip-new-".len() + 10);
-    assert_eq!(plan.external_name, format!("{}.shop.svc.cluster.local", plan.new));
+    assert_eq!(plan.external_name, format!("{}.shop.svc.cluster.local", plan.old));
+    assert_eq!(plan.external_name_of_old(), format!("{}.shop.svc.cluster.local", plan.new));
+    let earlier = Plan { external_name: plan.external_name_of_old(), ..plan.clone() };
+    assert_eq!(earlier.external_name_of_old(), "moving.invalid", "a move that an earlier version recorded");
     assert_ne!(plan.new, Plan::new("shop", "other", "clusterip-policy", "cluster.local", 40).new);
 }
 
@@ -84,10 +87,11 @@ fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
 #[test]
 fn old_addresses_are_taken_once() {
     let (journal, to) = moving();
+    let name_of_new = journal.seamless.as_ref().unwrap().external_name_of_old();
     let seen = Observed {
         service: Some(json!({"spec": {"type": "ExternalName", "externalName": journal.external_name()}})),
         new: Some(temporary("new", at("10.0.1.7", "ClusterIP", ""))),
-        old: Some(temporary("old", json!({"type": "ExternalName", "externalName": MOVING_NAME}))),
+        old: Some(temporary("old", json!({"type": "ExternalName", "externalName": name_of_new}))),
         trigger: None,
     };
     let moment = Moment { since_write: BETWEEN_SWAPS, ..Moment::default() };

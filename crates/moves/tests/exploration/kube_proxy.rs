@@ -143,8 +143,10 @@ impl World {
     pub fn name_resolves(&self) -> bool {
         let (journal, _) = journal();
         let Some(service) = self.objects[SERVICE].as_deref() else { return true };
-        let alias_of_new = service["spec"]["externalName"] == journal.external_name();
-        !is_alias(service) || (alias_of_new && self.temporary(Role::New, journal).is_at(&journal.to))
+        let alias_of_old = service["spec"]["externalName"] == journal.external_name();
+        let (new, old) = (self.temporary(Role::New, journal), self.temporary(Role::Old, journal));
+        let old_resolves = old.is_at(&journal.from) || (old.is_released(journal) && new.is_at(&journal.to));
+        !is_alias(service) || (alias_of_old && old_resolves)
     }
 }
 

@@ -72,6 +72,7 @@ fn undisturbed_move_writes_in_this_order() {
         "assign",
         "status",
         "cleanup",
+        "begin grace",
         "delete old",
         "end",
     ];

@@ -204,7 +204,7 @@ impl World {
             if !self.temporary(Role::New, journal).is_at(&journal.to) {
                 self.breaks("the Service points at a name without an address");
             }
-            if !self.temporary(Role::Old, journal).is_released() {
+            if !self.temporary(Role::Old, journal).is_released(journal) {
                 self.breaks("nothing can take the old address at once");
             }
         }

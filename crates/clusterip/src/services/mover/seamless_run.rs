@@ -256,7 +256,7 @@ impl<T: Targets> Run<'_, T> {
         match step {
             SeamlessStep::Create(role) => *seen.temporary(*role) = Some(written),
             SeamlessStep::Delete(role) => *seen.temporary(*role) = None,
-            SeamlessStep::ReleaseOld | SeamlessStep::TakeOld => seen.old = Some(written),
+            SeamlessStep::ReleaseOld | SeamlessStep::TakeOld | SeamlessStep::BeginGrace => seen.old = Some(written),
             SeamlessStep::Release | SeamlessStep::PreventRelease => seen.service = Some(written),
             _ => {}
         }
