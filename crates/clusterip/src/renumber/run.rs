@@ -33,6 +33,9 @@ const PROXY_DELAY: Duration = Duration::from_secs(4);
 /// How long before the trigger the command changes nothing else: after the previous swap, kube-proxy waits for its
 /// `minSyncPeriod`, and would program the trigger too late.
 const BEFORE_TRIGGER: Duration = Duration::from_millis(2100);
+/// How often the creation of the trigger is tried: the API server picks its address, and a fence refuses the Service if
+/// the address lies in a fenced pool.
+const TRIGGER_ATTEMPTS: usize = 20;
 /// How long before a swap the trigger is created: kube-proxy has programmed it by then, and waits for its
 /// `minSyncPeriod` before it programs both halves of the swap.
 const AFTER_TRIGGER: Duration = Duration::from_millis(450);
@@ -184,7 +187,15 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
         match request {
             Request::CreateTrigger => {
                 sleep(BEFORE_TRIGGER).await;
-                create(client, SERVICE, &trigger).await
+                let mut created = try_create(client, SERVICE, &trigger).await?;
+                for _ in 1..TRIGGER_ATTEMPTS {
+                    let Err(KubeError::Api(status)) = &created else { break };
+                    if !matches!(status.code, 403 | 422) {
+                        break;
+                    }
+                    created = try_create(client, SERVICE, &trigger).await?;
+                }
+                unless_done(created, SERVICE, object::name(&trigger), "created")
             }
             Request::Pause => {
                 sleep(AFTER_TRIGGER).await;
@@ -268,11 +279,14 @@ fn unless_done(result: Result<(), KubeError>, kind: Kind, name: &str, what: &str
 }
 
 async fn create(client: &Client, kind: Kind, object: &Value) -> anyhow::Result<()> {
+    unless_done(try_create(client, kind, object).await?, kind, object::name(object), "created")
+}
+
+async fn try_create(client: &Client, kind: Kind, object: &Value) -> anyhow::Result<Result<(), KubeError>> {
     let namespace = Some(object::namespace(object)).filter(|namespace| !namespace.is_empty());
     let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let parsed = serde_json::from_value(object.clone())?;
-    let created = api(client, kind, namespace).create(&parameters, &parsed).await.map(drop);
-    unless_done(created, kind, object::name(object), "created")
+    Ok(api(client, kind, namespace).create(&parameters, &parsed).await.map(drop))
 }
 
 async fn delete(
