@@ -83,6 +83,11 @@ func exchange(connection net.Conn, reader *bufio.Reader, host, persistence strin
 	if err != nil {
 		return err
 	}
+	return finish(answer)
+}
+
+// finish reads an answer to its end. Any status but 200 is an error.
+func finish(answer *http.Response) error {
 	defer answer.Body.Close()
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 		return err
