@@ -72,7 +72,8 @@ pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 /// The label of the temporary Services of a seamless move. Its value is the role of the Service: `new`, `old` or
 /// `trigger`. The author of a Service can write it too, so no decision relies on it alone.
 pub const TEMPORARY_LABEL: &str = "clusterip-policy/temporary";
-/// The annotation of a temporary Service that keeps an old address: when it took it, in seconds since 1970.
+/// The annotation of a temporary Service that keeps an old address: when the second swap had ended and the grace period
+/// began, in seconds since 1970.
 pub const SWAPPED_ANNOTATION: &str = "clusterip-policy/swapped-at";
 
 /// The prefix of every key of this project.
