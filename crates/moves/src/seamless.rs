@@ -45,13 +45,16 @@ use crate::temporary::{Role, Temporary, grace_begin, grace_end, latest_grace_end
 
 /// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
 /// busy.
-pub(crate) const PROXY_DELAY: Duration = Duration::from_secs(4);
+pub const PROXY_DELAY: Duration = Duration::from_secs(4);
+/// How long after a change kube-proxy programs the next one at once. It programs the first change at once and those after
+/// it when its `minSyncPeriod` of a second has passed, and then waits for another second.
+pub const PROXY_IDLE: Duration = Duration::from_millis(2100);
 /// How long the Service points at `old` before swap 2, so that every kube-proxy has programmed swap 1.
 pub(crate) const BETWEEN_SWAPS: Duration = Duration::from_secs(3);
 /// The time between the change of `trigger` and the swap: about half of `minSyncPeriod`. A kube-proxy that receives the
 /// change late still programs it before the swap, and one that receives the swap late still programs both halves of it
 /// together.
-pub(crate) const TRIGGER_LEAD: Duration = Duration::from_millis(450);
+pub const TRIGGER_LEAD: Duration = Duration::from_millis(450);
 
 /// The stored Service, and the objects with the names of its temporary Services. What is missing is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,6 +13,7 @@ use clusterip_moves::renumbering::record::{
     DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
 };
 use clusterip_moves::renumbering::step::{Goal, Request, Step, next};
+use clusterip_moves::seamless::{PROXY_DELAY, PROXY_IDLE, TRIGGER_LEAD};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -27,18 +28,8 @@ use super::store::Store;
 
 /// How often the cluster is observed while it does something.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
-/// busy.
-const PROXY_DELAY: Duration = Duration::from_secs(4);
-/// How long before the trigger the command changes nothing else: after the previous swap, kube-proxy waits for its
-/// `minSyncPeriod`, and would program the trigger too late.
-const BEFORE_TRIGGER: Duration = Duration::from_millis(2100);
-/// How often the creation of the trigger is tried: the API server picks its address, and a fence refuses the Service if
-/// the address lies in a fenced pool.
+/// How often the creation of the trigger is tried.
 const TRIGGER_ATTEMPTS: usize = 20;
-/// How long before a swap the trigger is created: kube-proxy has programmed it by then, and waits for its
-/// `minSyncPeriod` before it programs both halves of the swap.
-const AFTER_TRIGGER: Duration = Duration::from_millis(450);
 const MANAGER: &str = "clusterip-renumber";
 /// The longest time that a command waits for requests of the previous one, whatever the record says. By itself, an API
 /// server ends a request after a minute.
@@ -186,19 +177,12 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
         let trigger = trigger(&self.observer.server_namespace);
         match request {
             Request::CreateTrigger => {
-                sleep(BEFORE_TRIGGER).await;
-                let mut created = try_create(client, SERVICE, &trigger).await?;
-                for _ in 1..TRIGGER_ATTEMPTS {
-                    let Err(KubeError::Api(status)) = &created else { break };
-                    if !matches!(status.code, 403 | 422) {
-                        break;
-                    }
-                    created = try_create(client, SERVICE, &trigger).await?;
-                }
-                unless_done(created, SERVICE, object::name(&trigger), "created")
+                // After the previous swap, kube-proxy would program the trigger too late.
+                sleep(PROXY_IDLE).await;
+                create_trigger(client, &trigger).await
             }
             Request::Pause => {
-                sleep(AFTER_TRIGGER).await;
+                sleep(TRIGGER_LEAD).await;
                 Ok(())
             }
             Request::DeleteTrigger => {
@@ -287,6 +271,19 @@ async fn try_create(client: &Client, kind: Kind, object: &Value) -> anyhow::Resu
     let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let parsed = serde_json::from_value(object.clone())?;
     Ok(api(client, kind, namespace).create(&parameters, &parsed).await.map(drop))
+}
+
+/// Creates the trigger. The API server picks its address. If that lies in a fenced pool, the fence refuses the Service, and
+/// the next attempt gets another address.
+async fn create_trigger(client: &Client, trigger: &Value) -> anyhow::Result<()> {
+    let mut created = try_create(client, SERVICE, trigger).await?;
+    for _ in 1..TRIGGER_ATTEMPTS {
+        if !matches!(&created, Err(KubeError::Api(status)) if matches!(status.code, 403 | 422)) {
+            break;
+        }
+        created = try_create(client, SERVICE, trigger).await?;
+    }
+    unless_done(created, SERVICE, object::name(trigger), "created")
 }
 
 async fn delete(
@@ -413,6 +410,26 @@ mod tests {
             let end = timeout(Duration::from_secs(3600), run.work(Goal::Begin, record)).await.unwrap().unwrap();
             (end, begun.elapsed().as_secs(), reports.into_inner())
         }
+    }
+
+    #[tokio::test]
+    async fn trigger_gets_another_address_if_a_fence_refuses_the_first() {
+        let attempts = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&attempts);
+        let client = service_fn(move |_: HttpRequest<Body>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                *counted.lock() += 1;
+                let refused = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422,
+                    "reason": "Invalid", "message": "10.100.0.71 lies in ServicePool shop"});
+                let is_fenced = *counted.lock() < 3;
+                let (code, body) = if is_fenced { (422, refused) } else { (201, trigger("clusterip-policy")) };
+                let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        create_trigger(&Client::new(client, "default"), &trigger("clusterip-policy")).await.unwrap();
+        assert_eq!(*attempts.lock(), 3);
     }
 
     fn record(is_running: bool) -> Record {

@@ -1,18 +1,16 @@
 //! Lets seamless moves that run at the same time change Services at the same moments.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_moves::seamless::PROXY_IDLE;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// The time between the beginnings of two windows. kube-proxy programs the first change of a window at once, and the
-/// others when its `minSyncPeriod` of a second has passed. After another second, it programs the next change at once
-/// again.
-const INTERVAL: Duration = Duration::from_millis(2100);
 /// How long a window is open.
 const LENGTH: Duration = Duration::from_millis(200);
 
-/// The windows of time in which moves may begin to change Services. After a change at any other time, kube-proxy could
+/// The windows of time in which moves may begin to change Services, each [`PROXY_IDLE`] after the last. After a change at any other time, kube-proxy could
 /// program one half of the swap of another move alone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChangeWindows {
@@ -28,10 +26,10 @@ impl ChangeWindows {
 
     /// When the window begins in which a change may be made that is wanted `now`.
     fn begin_of_next(&self, now: Instant) -> Instant {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest.lock();
         let next = match *latest {
             Some(begin) if now < begin + LENGTH => return begin,
-            Some(begin) => now.max(begin + INTERVAL),
+            Some(begin) => now.max(begin + PROXY_IDLE),
             None => now,
         };
         *latest = Some(next);
