@@ -11,6 +11,7 @@ use clusterip_moves::renumbering::record::{
     DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record, Swap,
 };
 use clusterip_moves::renumbering::step::{self, Goal, Request, Step};
+use clusterip_moves::temporary::Role;
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -28,10 +29,14 @@ enum Range {
     Present { is_new: bool, is_being_deleted: bool },
 }
 
+/// A Service that is swapped, and its aliases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Place {
     service: Held,
+    /// The alias to which the name of a released Service leads.
+    leads_to: Role,
     alias: Held,
+    new_alias: Held,
     copies: bool,
 }
 
@@ -118,7 +123,8 @@ fn record(phase: Phase, has_swaps: bool) -> Record {
 
 impl World {
     fn new() -> Self {
-        let place = Place { service: Held::Old, alias: Held::Absent, copies: false };
+        let (alias, new_alias) = (Held::Absent, Held::Absent);
+        let place = Place { service: Held::Old, leads_to: Role::New, alias, new_alias, copies: false };
         Self {
             phase: None,
             has_swaps: false,
@@ -162,7 +168,6 @@ impl World {
             has_new_pools: self.pools_are_new,
             swaps: if self.has_swaps { self.states() } else { Vec::new() },
             has_trigger: self.trigger,
-            taken: names(self.taken, "Service shop/thief"),
             left_old: names(!self.shop_is_new, "Service shop/web"),
             left_new: names(self.shop_is_new, "Service shop/web"),
             users_of_old: names(self.users_of_old, "Pod shop/client").texts(),
@@ -175,6 +180,7 @@ impl World {
         let state = |(at, place): (usize, &Place)| SwapState {
             service: place.service,
             alias: place.alias,
+            new_alias: place.new_alias,
             has_equal_copies: place.copies,
             has_copies: place.copies,
             // The control plane lists the endpoints of an alias with a selector soon.
@@ -228,24 +234,40 @@ impl World {
 
     fn send(&mut self, request: Request) {
         match request {
-            Request::Pause => {}
+            Request::Pause | Request::Settle => {}
             Request::CreateTrigger => self.trigger = true,
             Request::DeleteTrigger => self.trigger = false,
-            Request::Delete(at) if self.places[at].service == Held::Old => self.places[at].service = Held::Absent,
-            Request::Delete(_) => {}
-            Request::Create(0) if self.taken => {}
-            Request::Create(at) if self.places[at].service == Held::Absent && self.is_covered(true, None) => {
-                self.places[at].service = Held::New;
-            }
-            Request::Create(_) => {}
             // The API server refuses an address that another Service has, or that no range has.
-            Request::CreateAlias(at) if self.places[at].service != Held::Old && self.is_covered(false, None) => {
+            Request::CreateAlias(0, Role::New) if self.taken => {}
+            Request::CreateAlias(at, Role::New)
+                if self.places[at].service != Held::New && self.is_covered(true, None) =>
+            {
+                self.places[at].new_alias = Held::New;
+            }
+            Request::CreateAlias(at, Role::Old)
+                if self.places[at].service != Held::Old && self.is_covered(false, None) =>
+            {
                 self.places[at].alias = Held::Old;
             }
-            Request::CreateAlias(_) => {}
+            Request::CreateAlias(..) => {}
+            Request::Release(at, Role::New) if self.places[at].service == Held::Old => {
+                (self.places[at].service, self.places[at].leads_to) = (Held::Released, Role::New);
+            }
+            Request::Release(at, Role::Old) if self.places[at].service == Held::Released => {
+                self.places[at].leads_to = Role::Old;
+            }
+            Request::Release(..) => {}
+            Request::Take(at) => {
+                let place = self.places[at];
+                let is_free = place.new_alias == Held::Absent && !(at == 0 && self.taken);
+                if place.service == Held::Released && is_free && self.is_covered(true, None) {
+                    self.places[at].service = Held::New;
+                }
+            }
             Request::Copy(at) => self.places[at].copies = true,
             Request::DeleteCopies(at) => self.places[at].copies = false,
-            Request::DeleteAlias(at) => self.places[at].alias = Held::Absent,
+            Request::DeleteAlias(at, Role::New) => self.places[at].new_alias = Held::Absent,
+            Request::DeleteAlias(at, _) => self.places[at].alias = Held::Absent,
         }
     }
 
@@ -354,14 +376,6 @@ impl World {
                 world.forget_comparison();
                 all.push(world);
             }
-            if self.places[0].service == Held::Absent {
-                let held = if flag { Held::New } else { Held::Old };
-                if held == Held::New || self.places[0].alias == Held::Absent {
-                    let mut world = self.clone();
-                    world.places[0].service = held;
-                    all.push(world);
-                }
-            }
         }
         if let Range::Present { is_new, is_being_deleted: false } = self.default
             && !self.is_settled
@@ -416,18 +430,22 @@ impl World {
 
     fn is_used(&self, is_new: bool) -> bool {
         let held = if is_new { Held::New } else { Held::Old };
-        self.shop_is_new == is_new || self.places.iter().any(|place| place.service == held || place.alias == held)
+        let has = |place: &Place| [place.service, place.alias, place.new_alias].contains(&held);
+        self.shop_is_new == is_new || self.places.iter().any(has)
     }
 
     /// What must never be, between two requests.
     fn wrong(&self) -> Option<&'static str> {
         let is_ending = matches!(self.phase, Some(Phase::Finishing) | None);
-        let swapped = |place: &&Place| place.service == Held::New;
-        if self.places.iter().any(|place| place.alias == Held::Old && place.service == Held::Old) {
-            return Some("two Services have the same address");
-        }
-        if self.taken && self.places[0].service == Held::Absent {
-            return Some("default/kubernetes is deleted and can't be created again");
+        let swapped = |place: &&Place| matches!(place.service, Held::New | Held::Released);
+        for place in &self.places {
+            if place.service != Held::Released && [place.alias, place.new_alias].contains(&place.service) {
+                return Some("two Services have the same address");
+            }
+            let target = if place.leads_to == Role::New { place.new_alias } else { place.alias };
+            if place.service == Held::Released && target == Held::Absent {
+                return Some("the name of a Service leads to no address");
+            }
         }
         if self.places[0].alias == Held::Old && !self.places[0].copies && !is_ending {
             return Some("the old address of default/kubernetes has no endpoints");
@@ -455,7 +473,8 @@ impl World {
             return Some("an old address is not held after the switch");
         }
         if self.phase.is_none() && self.has_begun {
-            let is_clean = self.places.iter().all(|place| place.alias == Held::Absent && !place.copies);
+            let is_clean =
+                self.places.iter().all(|place| [place.alias, place.new_alias] == [Held::Absent; 2] && !place.copies);
             // A range stays, without giving addresses away, as long as a Service has one.
             let stays = |range| matches!(range, Range::Present { is_being_deleted: false, .. });
             if !is_clean || self.trigger || stays(self.new) || stays(self.old) {
@@ -586,12 +605,25 @@ fn exploration_finds_faults() {
             expected: "an old address is not held after the switch",
         },
         Case {
-            name: "the switch does not look who has the new addresses",
+            name: "the Service is released before an alias has its new addresses",
             next: |goal, record, observed| {
-                let observed = Observed { taken: Names::default(), ..observed.clone() };
+                let mut observed = observed.clone();
+                let at_old = |swap: &&mut SwapState| swap.service == Held::Old;
+                observed.swaps.iter_mut().filter(at_old).for_each(|swap| swap.new_alias = Held::New);
                 step::next(goal, record, &observed)
             },
-            expected: "default/kubernetes is deleted and can't be created again",
+            expected: "the name of a Service leads to no address",
+        },
+        Case {
+            name: "the new addresses are free before the name leads to the old ones",
+            next: |goal, record, observed| match step::next(goal, record, observed) {
+                Step::Send(mut requests) => {
+                    requests.retain(|request| !matches!(request, Request::Release(_, Role::Old)));
+                    Step::Send(requests)
+                }
+                step => step,
+            },
+            expected: "the name of a Service leads to no address",
         },
         Case {
             name: "a Service that can't move back stops the rollback",

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options, request};
 use crate::support::eventually::eventually;
+use crate::support::move_helpers::send;
 
 pub const NAMESPACE: &str = "clusterip-policy";
 pub const ACCOUNT: &str = "clusterip-renumbering";
@@ -28,6 +29,8 @@ pub async fn install(plane: &ControlPlane) {
         plane.apply(&std::fs::read_to_string(file).unwrap()).await;
     }
 }
+
+const DNS: [&str; 4] = ["kube-dns", "kube-dns-upstream", "coredns", "rke2-coredns-rke2-coredns"];
 
 /// `allowed`, the name of the policy that refuses the request, `no permission`, or another error.
 pub async fn tried(client: &Client, method: Method, path: &str, body: Value) -> String {
@@ -194,6 +197,11 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             "reservations": [{"address": "10.96.0.5", "namespace": "shop", "name": "web"}]}});
     let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "u"});
     plane.apply(&pool.to_string()).await;
+    for name in DNS.into_iter().chain(["metrics"]) {
+        let mut service = service(name, json!({"k8s-app": "kube-dns"}), json!({"selector": {"k8s-app": "kube-dns"}}));
+        service["metadata"]["namespace"] = json!("kube-system");
+        plane.apply(&service.to_string()).await;
+    }
     let pools = "/apis/clusterip-policy.io/v1alpha1/servicepools/shop?dryRun=All".to_owned();
     let (core, apps) = ("/api/v1", "/apis/apps/v1");
     let (discovery, network) = ("/apis/discovery.k8s.io/v1", "/apis/networking.k8s.io/v1");
@@ -301,7 +309,7 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             Method::DELETE,
             delete("/api/v1/namespaces/default/services", "kubernetes"),
             Value::Null,
-            "allowed",
+            REFUSED,
         ),
         (
             "the addresses of a pool",
@@ -310,6 +318,13 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             json!({"spec": {"cidrs": ["10.100.0.0/28"], "exclude": ["10.100.0.7"],
                 "reservations": [{"address": "10.100.0.5", "namespace": "shop", "name": "web"}]}}),
             "allowed",
+        ),
+        (
+            "another Service of kube-system",
+            Method::PUT,
+            "/api/v1/namespaces/kube-system/services/metrics?dryRun=All".to_owned(),
+            service("metrics", json!({}), json!({})),
+            REFUSED,
         ),
         // The server moves the Services of users, and holds the Lease.
         (
@@ -377,14 +392,34 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
         ("its labels", Method::PATCH, pools, json!({"metadata": {"labels": {"a": "b"}}}), REFUSED),
     ];
     let (mut found, mut wanted) = (Vec::new(), Vec::new());
-    let dns = ["kube-dns", "kube-dns-upstream", "coredns", "rke2-coredns-rke2-coredns"].into_iter().flat_map(|name| {
+    for (namespace, service) in [("default", "kubernetes")].into_iter().chain(DNS.map(|name| ("kube-system", name))) {
+        let path = format!("/api/v1/namespaces/{namespace}/services/{service}");
+        let stored = send(&plane.client(), Method::GET, &path, None).await.unwrap();
+        let leads_to = |name: &str| json!({"spec": {"type": "ExternalName", "externalName": name}});
+        let domain = format!("{namespace}.svc.cluster.local");
+        let changes = [
+            ("leads to its alias", leads_to(&format!("clusterip-alias-{service}.{domain}")), "allowed"),
+            ("leads to its new alias", leads_to(&format!("clusterip-alias-new-{service}.{domain}")), "allowed"),
+            ("leads to another name", leads_to("example.com"), REFUSED),
+            ("leads to another Service", leads_to(&format!("web.{domain}")), REFUSED),
+            ("a load balancer", json!({"spec": {"type": "LoadBalancer"}}), REFUSED),
+            ("external addresses", json!({"spec": {"externalIPs": ["192.0.2.1"]}}), REFUSED),
+            ("its finalizers", json!({"metadata": {"finalizers": ["example.com/mine"]}}), REFUSED),
+            ("its labels", json!({"metadata": {"labels": {"a": "b"}}}), REFUSED),
+            ("its owner", json!({"metadata": {"ownerReferences": [owner]}}), REFUSED),
+        ];
+        for (name, change, expected) in changes {
+            let mut body = stored.clone();
+            json_patch::merge(&mut body, &change);
+            found.push((name, tried(&client, Method::PUT, &format!("{path}?dryRun=All"), body).await));
+            wanted.push((name, expected.to_owned()));
+        }
+    }
+    let dns = DNS.map(|name| {
         let alias = format!("clusterip-alias-{name}");
-        [
-            service(name, json!({"k8s-app": "kube-dns"}), json!({"selector": {"k8s-app": "kube-dns"}})),
-            service(&alias, alias_label(), json!({"selector": {"k8s-app": "kube-dns"}})),
-        ]
+        let body = service(&alias, alias_label(), json!({"selector": {"k8s-app": "kube-dns"}}));
+        ("an alias of DNS", Method::POST, post(core, "kube-system", "services"), body, "allowed")
     });
-    let dns = dns.map(|body| ("DNS", Method::POST, post(core, "kube-system", "services"), body, "allowed"));
     for (name, method, path, body, expected) in rows.into_iter().chain(dns) {
         found.push((name, tried(&client, method, &path, body).await));
         wanted.push((name, expected.to_owned()));

@@ -1,12 +1,15 @@
 //! A cluster whose Service range changes.
 
 use axum::http::Method;
+use futures::TryStreamExt as _;
+use kube::api::{DynamicObject, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Place, services};
 use crate::support::command::{self, Ended};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::move_helpers::send;
+use crate::support::service_webhook_rules::services as of_namespace;
 
 pub const OLD: &str = "10.96.0.0/24";
 pub const NEW: &str = "10.100.0.0/24";
@@ -68,7 +71,7 @@ pub async fn delete_pod(plane: &ControlPlane, name: &str) {
     send(&plane.client(), Method::DELETE, &path, None).await.unwrap();
 }
 
-/// Each Service with its addresses, ordered by namespace and name.
+/// Each Service with its addresses, or the name to which it leads, ordered by namespace and name.
 pub async fn addresses(plane: &ControlPlane) -> Vec<String> {
     let text = |service: &Value, path: &str| service.pointer(path).unwrap().as_str().unwrap_or_default().to_owned();
     let mut all: Vec<String> = services(&plane.client())
@@ -76,13 +79,41 @@ pub async fn addresses(plane: &ControlPlane) -> Vec<String> {
         .iter()
         .map(|service| {
             let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
-            let all: Vec<&str> =
-                service["spec"]["clusterIPs"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
-            format!("{namespace}/{name} {}", all.join(","))
+            if let Some(external) = service["spec"]["externalName"].as_str() {
+                return format!("{namespace}/{name} leads to {external}");
+            }
+            let all = service["spec"]["clusterIPs"].as_array().unwrap().iter();
+            format!("{namespace}/{name} {}", all.map(|it| it.as_str().unwrap()).collect::<Vec<_>>().join(","))
         })
         .collect();
     all.sort();
     all
+}
+
+/// The version of the Services of a namespace.
+pub async fn version(plane: &ControlPlane, namespace: &str) -> String {
+    let list = format!("/api/v1/namespaces/{namespace}/services");
+    let list = send(&plane.client(), Method::GET, &list, None).await.unwrap();
+    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+/// The changes of the Services of a namespace since this version: what happened, the name of the Service, and its address
+/// or the name to which it leads.
+pub async fn changes_since(plane: &ControlPlane, namespace: &str, version: &str) -> Vec<String> {
+    let watched = WatchParams::default().disable_bookmarks().timeout(2);
+    let events = of_namespace(plane.client(), namespace).watch(&watched, version).await.unwrap();
+    let line = |event: &WatchEvent<DynamicObject>| {
+        let (kind, service) = match event {
+            WatchEvent::Added(service) => ("added", json!(service)),
+            WatchEvent::Modified(service) => ("modified", json!(service)),
+            WatchEvent::Deleted(service) => ("deleted", json!(service)),
+            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => panic!("{event:?}"),
+        };
+        let (name, spec) = (service["metadata"]["name"].as_str().unwrap(), &service["spec"]);
+        let place = spec["externalName"].as_str().or(spec["clusterIP"].as_str()).unwrap();
+        format!("{kind} {name}: {place}")
+    };
+    events.map_ok(|event| line(&event)).try_collect().await.unwrap()
 }
 
 /// Each ServiceCIDR with its ranges.

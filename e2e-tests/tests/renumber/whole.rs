@@ -6,7 +6,8 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::support::{
-    NEW, addresses, begin, cluster, cluster_without_services, delete_pod, ranges, ready_pod, renumber,
+    NEW, addresses, begin, changes_since, cluster, cluster_without_services, delete_pod, ranges, ready_pod, renumber,
+    version,
 };
 use crate::support::cluster::Place;
 use crate::support::command;
@@ -54,8 +55,29 @@ async fn service_range_is_replaced_while_every_old_address_is_held() {
 
     plane.stop_api_server();
     plane.start_api_server_with(NEW);
+    let uid = async || {
+        let kubernetes = stored(&plane.client(), "default", "kubernetes").await.unwrap();
+        kubernetes["metadata"]["uid"].clone()
+    };
+    let before = (uid().await, version(&plane, "default").await, version(&plane, "kube-system").await);
     let switched = renumber(&plane, &["switch"]).await;
     assert_eq!(switched.status, 0, "{}{}", switched.stdout, switched.stderr);
+    // The names always lead to an address.
+    let changes = |name: &str, namespace: &str, last: u8| {
+        [
+            format!("added clusterip-alias-new-{name}: 10.100.0.{last}"),
+            format!("modified {name}: clusterip-alias-new-{name}.{namespace}.svc.cluster.local"),
+            format!("added clusterip-alias-{name}: 10.96.0.{last}"),
+            format!("modified {name}: clusterip-alias-{name}.{namespace}.svc.cluster.local"),
+            format!("deleted clusterip-alias-new-{name}: 10.100.0.{last}"),
+            format!("modified {name}: 10.100.0.{last}"),
+        ]
+    };
+    assert_eq!(changes_since(&plane, "default", &before.1).await, changes("kubernetes", "default", 1));
+    let of_dns = changes_since(&plane, "kube-system", &before.2).await;
+    let of_dns: Vec<String> = of_dns.into_iter().filter(|change| !change.contains("clusterip-trigger-")).collect();
+    assert_eq!(of_dns, changes("kube-dns", "kube-system", 10));
+    assert_eq!(uid().await, before.0);
     assert_eq!(
         without_shop(addresses(&plane).await),
         [
@@ -157,8 +179,8 @@ async fn services_of_tenants_neither_hold_up_the_phases_nor_take_the_new_address
     plane.stop_api_server();
     plane.start_api_server_with(NEW);
     let stopped = renumber(&plane, &["switch"]).await;
-    let expected = "the new address of Service default/kubernetes belongs to Service shop/thief: delete this Service";
-    assert_eq!((stopped.status, stopped.stderr.contains(expected)), (1, true), "{}{}", stopped.stdout, stopped.stderr);
+    let expected = "10.100.0.1 of Service default/kubernetes belongs to Service shop/thief: delete this Service";
+    assert_eq!((stopped.status, stopped.stderr.contains(expected)), (2, true), "{}{}", stopped.stdout, stopped.stderr);
     assert_eq!(addresses(&plane).await[0], "default/kubernetes 10.96.0.1");
     send(&plane.client(), Method::DELETE, "/api/v1/namespaces/shop/services/thief", None).await.unwrap();
 

@@ -349,7 +349,8 @@ impl MovingArguments {
         let interrupt: Interrupt = shutdown_signal().boxed_local().shared();
         // The first poll begins to listen for the signal.
         let _ = poll!(interrupt.clone());
-        let mut run = Run { store, observer, mover, report: &notice, request_timeout, interrupt };
+        let cluster_domain = self.dns.options(&client, true).await.map(|dns| dns.cluster_domain).unwrap_or_default();
+        let mut run = Run { store, observer, mover, report: &notice, request_timeout, cluster_domain, interrupt };
         Ok(match run.work(goal, record).await? {
             End::Done(text) => {
                 super::output(format!("{text}\n").as_bytes())?;

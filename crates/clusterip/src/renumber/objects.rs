@@ -14,6 +14,7 @@ pub const EVENT: Kind = ("v1", "Event");
 pub const NODE: Kind = ("v1", "Node");
 pub const POD: Kind = ("v1", "Pod");
 pub const SERVICE_POOL: Kind = ("clusterip-policy.io/v1alpha1", "ServicePool");
+pub const IP_ADDRESS: Kind = ("networking.k8s.io/v1", "IPAddress");
 pub const SERVICE_CIDR: Kind = ("networking.k8s.io/v1", "ServiceCIDR");
 pub const SERVICE: Kind = ("v1", "Service");
 pub const ENDPOINT_SLICE: Kind = ("discovery.k8s.io/v1", "EndpointSlice");

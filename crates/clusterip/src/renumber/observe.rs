@@ -13,6 +13,7 @@ use clusterip_moves::renumbering::record::{
     ALIAS_LABEL, DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
 };
 use clusterip_moves::renumbering::step::Goal;
+use clusterip_moves::temporary::Role;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::Client;
@@ -82,6 +83,7 @@ impl Observer {
             (Goal::Switch, Phase::Moved) => {
                 observed.old_flags = old_flags(&client, &record.new_ranges()).await?;
                 observed.old_certificates = old_certificates(&client, record).await?;
+                // A Service that can't be swapped is refused before the phase begins.
                 swaps = self::swaps(&client, &record.change).await?;
             }
             _ => {}
@@ -164,51 +166,56 @@ async fn old_certificates(client: &Client, record: &Record) -> anyhow::Result<Ve
 }
 
 pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapState> {
-    let (namespace, alias_name) = (Some(swap.namespace.as_str()), swap.alias_name());
+    let namespace = Some(swap.namespace.as_str());
     let service = get(client, SERVICE, namespace, &swap.name).await?;
-    let alias = get(client, SERVICE, namespace, &alias_name).await?;
+    let service = service.map_or(Held::Absent, |service| swap.held(&service));
+    let mut state = SwapState { service, ..SwapState::default() };
     let of_service = endpoint_slices(client, &swap.namespace, &swap.name).await?;
-    let of_alias = endpoint_slices(client, &swap.namespace, &alias_name).await?;
-    let is_copy = |slice: &&Value| object::text(slice, &["metadata", "labels", SLICE_WRITER_LABEL]) == SLICE_WRITER;
-    let (copies, own): (Vec<&Value>, Vec<&Value>) = of_alias.iter().partition(is_copy);
+    let (mut wanted, mut copies, mut own) = (Vec::new(), Vec::new(), Vec::new());
+    for role in [Role::Old, Role::New] {
+        let name = swap.alias_name(role);
+        let held = get(client, SERVICE, namespace, &name).await?.map_or(Held::Absent, |alias| match role {
+            _ if !is_alias_of(&alias, swap, role) => Held::Other,
+            Role::New => Held::New,
+            _ => Held::Old,
+        });
+        *(if role == Role::New { &mut state.new_alias } else { &mut state.alias }) = held;
+        wanted.extend(wanted_copies(swap, role, service, &of_service));
+        let is_copy = |slice: &Value| object::text(slice, &["metadata", "labels", SLICE_WRITER_LABEL]) == SLICE_WRITER;
+        let (copied, listed): (Vec<Value>, Vec<Value>) =
+            endpoint_slices(client, &swap.namespace, &name).await?.into_iter().partition(is_copy);
+        copies.extend(copied);
+        own.extend(listed.into_iter().filter(|_| role == Role::Old));
+    }
     let is_ready = |slice: &Value| ready_endpoints(std::slice::from_ref(slice)).next().is_some();
-    let uid = service.as_ref().map(|service| object::text(service, &["metadata", "uid"]));
-    let is_of_service = |slice: &Value| {
-        let owners = slice.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
-        is_ready(slice) && owners.map(|owner| object::text(owner, &["uid"])).any(|owner| Some(owner) == uid)
-    };
     let contents = |slice: &Value| {
         let part = |field: &str| slice.get(field).filter(|value| !value.is_null()).cloned();
         (object::name(slice).to_owned(), part("addressType"), part("endpoints"), part("ports"))
     };
-    let mut wanted: Vec<_> = swap.copies(&of_service).iter().map(contents).collect();
-    let mut found: Vec<_> = copies.iter().map(|slice| contents(slice)).collect();
-    wanted.sort_by(|one, other| one.0.cmp(&other.0));
-    found.sort_by(|one, other| one.0.cmp(&other.0));
-    Ok(SwapState {
-        service: match service.as_ref().map(addresses) {
-            None => Held::Absent,
-            Some(at) if at == swap.new => Held::New,
-            Some(at) if at.iter().any(|address| swap.old.contains(address)) => Held::Old,
-            Some(_) => Held::Other,
-        },
-        alias: match &alias {
-            None => Held::Absent,
-            Some(alias) if is_alias_of(alias, swap) => Held::Old,
-            Some(_) => Held::Other,
-        },
-        has_equal_copies: wanted == found,
-        has_copies: !copies.is_empty(),
-        // EndpointSlices of the deleted Service do not count: the control plane deletes them. If no copied endpoint is
-        // ready, there is none to wait for.
-        has_own_endpoints: own.iter().any(|slice| is_ready(slice)) && of_service.iter().any(is_of_service)
-            || !copies.iter().any(|slice| is_ready(slice)),
-    })
+    let sorted = |slices: &[Value]| {
+        let mut sorted: Vec<_> = slices.iter().map(contents).collect();
+        sorted.sort_by(|one, other| one.0.cmp(&other.0));
+        sorted
+    };
+    state.has_equal_copies = sorted(&wanted) == sorted(&copies);
+    state.has_copies = !copies.is_empty();
+    // If no copied endpoint is ready, there is none to wait for.
+    state.has_own_endpoints = own.iter().any(is_ready) || !copies.iter().any(is_ready);
+    Ok(state)
 }
 
-/// Whether a Service is the alias of a swap, and not one that another client has created with its name.
-pub fn is_alias_of(service: &Value, swap: &Swap) -> bool {
-    addresses(service) == swap.old && is_alias(service)
+/// The copies of these EndpointSlices for the alias in this role. When the Service has its new addresses, the alias that
+/// held them needs none.
+pub fn wanted_copies(swap: &Swap, role: Role, service: Held, slices: &[Value]) -> Vec<Value> {
+    match (role, service) {
+        (Role::New, Held::New) => Vec::new(),
+        _ => swap.copies(role, slices),
+    }
+}
+
+/// Whether a Service is the alias of a swap in this role, and not one that another client has created with its name.
+pub fn is_alias_of(service: &Value, swap: &Swap, role: Role) -> bool {
+    addresses(service) == swap.addresses(role) && is_alias(service)
 }
 
 fn is_alias(service: &Value) -> bool {
@@ -225,23 +232,19 @@ async fn observe_services(
         .await
 }
 
-/// Notes a Service if it has an address of the old or of the new ranges and is not part of a swap, and if it has the new
-/// address of a swap. Any user can make a Service that looks temporary: it counts as any other, because it keeps a
-/// ServiceCIDR from being deleted.
+/// Notes a Service if it has an address of the old or of the new ranges and is not part of a swap. Any user can make a
+/// Service that looks temporary: it counts as any other, because it keeps a ServiceCIDR from being deleted.
 fn note_service(service: &Value, record: &Record, swaps: &[Swap], observed: &mut Observed) {
     let (namespace, name) = (object::namespace(service), object::name(service));
     let is_swap = swaps.iter().any(|swap| {
-        swap.namespace == namespace && (swap.name == name || swap.alias_name() == name && is_alias(service))
+        let is_named = [Role::Old, Role::New].iter().any(|role| swap.alias_name(*role) == name);
+        swap.namespace == namespace && (swap.name == name || is_named && is_alias(service))
     });
     // Before the switch, the Services of DNS are not recorded yet.
     if is_swap || is_kubernetes(service) {
         return;
     }
     let (at, named) = (addresses(service), format!("Service {namespace}/{name}"));
-    if let Some(swap) = swaps.iter().find(|swap| swap.new.iter().any(|address| at.contains(address))) {
-        let of = format!("Service {}/{}", swap.namespace, swap.name);
-        observed.taken.add(format!("the new address of {of} belongs to {named}"));
-    }
     if record.swaps.is_empty() && is_dns(service) {
         return;
     }
@@ -339,7 +342,6 @@ mod tests {
         }
         let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Names>();
         let expected = Observed {
-            taken: texts(&["the new address of Service default/kubernetes belongs to Service shop/thief"]),
             left_old: texts(&["Service shop/old"]),
             left_new: texts(&["Service shop/new", "Service shop/clusterip-old-0123456789", "Service shop/thief"]),
             ..Observed::default()

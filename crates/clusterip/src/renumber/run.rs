@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clusterip_cluster::api_error::failed;
 use clusterip_cluster::object;
 use clusterip_cluster::shutdown::Interrupt;
-use clusterip_core::service::addresses;
 use clusterip_moves::renumbering::change::{Change, Direction};
 use clusterip_moves::renumbering::observed::Held;
 use clusterip_moves::renumbering::record::{
@@ -14,6 +13,7 @@ use clusterip_moves::renumbering::record::{
 };
 use clusterip_moves::renumbering::step::{Goal, Request, Step, next};
 use clusterip_moves::seamless::{PROXY_DELAY, PROXY_IDLE, TRIGGER_LEAD};
+use clusterip_moves::temporary::Role;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -21,15 +21,18 @@ use kube::{Client, Error as KubeError};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::objects::{ENDPOINT_SLICE, Kind, SERVICE, SERVICE_CIDR, SERVICE_POOL, api, endpoint_slices, for_each, get};
-use super::observe::{self, Observer, is_alias_of, is_changed, pools, swap_state};
+use super::objects::{
+    ENDPOINT_SLICE, IP_ADDRESS, Kind, SERVICE, SERVICE_CIDR, SERVICE_POOL, api, endpoint_slices, for_each, get,
+};
+use super::observe::{self, Observer, is_alias_of, is_changed, pools, swap_state, wanted_copies};
 use super::status::note_kubelets;
 use super::store::Store;
 
 /// How often the cluster is observed while it does something.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often the creation of the trigger is tried.
+/// How often the creation of the trigger is tried, and a change of a Service that other clients change.
 const TRIGGER_ATTEMPTS: usize = 20;
+const CHANGE_ATTEMPTS: usize = 5;
 const MANAGER: &str = "clusterip-renumber";
 /// The longest time that a command waits for requests of the previous one, whatever the record says. By itself, an API
 /// server ends a request after a minute.
@@ -52,6 +55,8 @@ pub struct Run<'r, M> {
     pub report: &'r dyn Fn(&str),
     /// The longest time that a request takes: if this command is killed, its requests may still arrive for so long.
     pub request_timeout: Duration,
+    /// The domain of the cluster in DNS.
+    pub cluster_domain: String,
     /// Ends the run between two steps. The handler of a signal stays for the life of the process, so nothing else ends it.
     pub interrupt: Interrupt,
 }
@@ -156,55 +161,83 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
     }
 
     async fn send_all(&self, requests: &[Request], record: &Record) -> anyhow::Result<()> {
-        let mut requests = requests.iter().peekable();
-        while let Some(request) = requests.next() {
-            // Between the deletion and these two, no Service has the address: they are sent at once.
-            match (request, requests.peek()) {
-                (Request::CreateAlias(_), Some(Request::Create(_))) => {
-                    let other = requests.next().unwrap_or(request);
-                    let (one, two) = futures::join!(self.send(*request, record), self.send(*other, record));
-                    one.and(two)?;
+        let client = &self.observer.client;
+        let trigger = trigger(&self.observer.server_namespace);
+        let swap = |at: usize| record.swaps.get(at).context("the record has no such swap");
+        // The stored Service of the swap. Between the release and the new addresses, every request costs time.
+        let mut known = None;
+        for request in requests {
+            match *request {
+                Request::Copy(at) => copy(client, swap(at)?).await?,
+                Request::CreateAlias(at, role) => create_alias(client, swap(at)?, role).await?,
+                Request::Settle => sleep(PROXY_DELAY.max(PROXY_IDLE)).await,
+                Request::CreateTrigger => create_trigger(client, &trigger).await?,
+                Request::Pause => sleep(TRIGGER_LEAD).await,
+                // Another run may have released it meanwhile.
+                Request::Release(at, role) => {
+                    let swap = swap(at)?;
+                    let domain = &self.cluster_domain;
+                    let released = |held, service: &Value| {
+                        matches!((held, role), (Held::Old, Role::New) | (Held::Released, Role::Old))
+                            .then(|| swap.released(service, role, domain))
+                    };
+                    change_service(client, swap, &mut known, released).await?;
                 }
-                _ => self.send(*request, record).await?,
+                Request::Take(at) => {
+                    let swap = swap(at)?;
+                    let taken =
+                        |held, service: &Value| (held == Held::Released).then(|| swap.at_new_addresses(service));
+                    change_service(client, swap, &mut known, taken).await?;
+                }
+                Request::DeleteTrigger => {
+                    delete(client, SERVICE, Some(object::namespace(&trigger)), object::name(&trigger), None).await?;
+                }
+                // Another client may have created a Service with this name meanwhile.
+                Request::DeleteAlias(at, role) => {
+                    let swap = swap(at)?;
+                    delete_if(client, swap, &swap.alias_name(role), |found| is_alias_of(found, swap, role)).await?;
+                }
+                Request::DeleteCopies(at) => delete_copies(client, swap(at)?, &[]).await?,
             }
         }
         Ok(())
     }
+}
 
-    async fn send(&self, request: Request, record: &Record) -> anyhow::Result<()> {
-        let client = &self.observer.client;
-        let swap = |at: usize| record.swaps.get(at).context("the record has no such swap");
-        let trigger = trigger(&self.observer.server_namespace);
-        match request {
-            Request::CreateTrigger => {
-                // After the previous swap, kube-proxy would program the trigger too late.
-                sleep(PROXY_IDLE).await;
-                create_trigger(client, &trigger).await
+/// Changes the Service of a swap, or leaves it if `changed` returns `None`. `known` is the stored Service, if it is known,
+/// before and after that.
+async fn change_service(
+    client: &Client,
+    swap: &Swap,
+    known: &mut Option<Value>,
+    changed: impl Fn(Held, &Value) -> Option<Value>,
+) -> anyhow::Result<()> {
+    let services = api(client, SERVICE, Some(&swap.namespace));
+    let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    for attempt in 1.. {
+        let found = match known.take() {
+            Some(found) => Some(found),
+            None => get(client, SERVICE, Some(&swap.namespace), &swap.name).await?,
+        };
+        let Some(found) = found else { break };
+        let wanted = changed(swap.held(&found), &found).filter(|wanted| wanted["spec"] != found["spec"]);
+        let Some(wanted) = wanted else {
+            *known = Some(found);
+            break;
+        };
+        match services.replace(&swap.name, &parameters, &serde_json::from_value(wanted)?).await {
+            Ok(stored) => {
+                *known = Some(json!(stored));
+                break;
             }
-            Request::Pause => {
-                sleep(TRIGGER_LEAD).await;
-                Ok(())
+            // Another client has changed it meanwhile.
+            Err(KubeError::Api(status)) if status.code == 409 && attempt < CHANGE_ATTEMPTS => {}
+            Err(error) => {
+                return Err(failed(format!("Service {}/{} can't be changed", swap.namespace, swap.name), &error));
             }
-            Request::DeleteTrigger => {
-                delete(client, SERVICE, Some(object::namespace(&trigger)), object::name(&trigger), None).await
-            }
-            // Another run may have swapped it meanwhile.
-            Request::Delete(at) => {
-                let swap = swap(at)?;
-                let is_old = |found: &Value| addresses(found).iter().any(|address| swap.old.contains(address));
-                delete_if(client, swap, &swap.name, is_old).await
-            }
-            Request::CreateAlias(at) => create(client, SERVICE, &swap(at)?.alias).await,
-            Request::Create(at) => create(client, SERVICE, &swap(at)?.service).await,
-            Request::Copy(at) => copy(client, swap(at)?).await,
-            // Another client may have created a Service with this name meanwhile.
-            Request::DeleteAlias(at) => {
-                let swap = swap(at)?;
-                delete_if(client, swap, &swap.alias_name(), |found| is_alias_of(found, swap)).await
-            }
-            Request::DeleteCopies(at) => delete_copies(client, swap(at)?, &[]).await,
         }
     }
+    Ok(())
 }
 
 /// What the work returns; `None` if the interrupt comes first.
@@ -224,7 +257,6 @@ pub async fn keep_equal(client: &Client, record: &Record) -> anyhow::Result<()> 
     }
     for swap in record.swaps.iter().filter(|swap| !swap.has_selector()) {
         let state = swap_state(client, swap).await?;
-        // In the middle of a swap, the Service has no endpoints to copy.
         if state.alias == Held::Old && state.service != Held::Absent && !state.has_equal_copies {
             copy(client, swap).await?;
         }
@@ -273,6 +305,23 @@ async fn try_create(client: &Client, kind: Kind, object: &Value) -> anyhow::Resu
     Ok(api(client, kind, namespace).create(&parameters, &parsed).await.map(drop))
 }
 
+async fn create_alias(client: &Client, swap: &Swap, role: Role) -> anyhow::Result<()> {
+    let created = try_create(client, SERVICE, &swap.alias(role)).await?;
+    if matches!(&created, Err(KubeError::Api(status)) if status.code == 422) {
+        for address in swap.addresses(role) {
+            let Some(holder) = get(client, IP_ADDRESS, None, &address.to_string()).await? else { continue };
+            let of = |field: &str| object::text(&holder, &["spec", "parentRef", field]);
+            let (holder, name) = (format!("{}/{}", of("namespace"), of("name")), &swap.name);
+            bail!(
+                "{address} of Service {}/{name} belongs to Service {holder}: delete this Service or give it another \
+                 address, and try again",
+                swap.namespace
+            );
+        }
+    }
+    unless_done(created, SERVICE, &swap.alias_name(role), "created")
+}
+
 /// Creates the trigger. The API server picks its address. If that lies in a fenced pool, the fence refuses the Service, and
 /// the next attempt gets another address.
 async fn create_trigger(client: &Client, trigger: &Value) -> anyhow::Result<()> {
@@ -306,10 +355,13 @@ async fn delete_if(client: &Client, swap: &Swap, name: &str, is_one: impl Fn(&Va
     delete(client, SERVICE, namespace, name, Some(uid)).await
 }
 
-/// Makes the copied EndpointSlices of an alias equal to those of its Service.
+/// Makes the copied EndpointSlices of the aliases equal to those of their Service, which holds this.
 async fn copy(client: &Client, swap: &Swap) -> anyhow::Result<()> {
+    let service = get(client, SERVICE, Some(&swap.namespace), &swap.name).await?;
+    let held = service.map_or(Held::Absent, |service| swap.held(&service));
     let found = endpoint_slices(client, &swap.namespace, &swap.name).await?;
-    let wanted = swap.copies(&found);
+    let roles = [Role::Old, Role::New].into_iter();
+    let wanted: Vec<Value> = roles.flat_map(|role| wanted_copies(swap, role, held, &found)).collect();
     let parameters = PatchParams::apply(MANAGER).force();
     for slice in &wanted {
         let name = object::name(slice);
@@ -320,10 +372,11 @@ async fn copy(client: &Client, swap: &Swap) -> anyhow::Result<()> {
     delete_copies(client, swap, &wanted).await
 }
 
-/// Deletes the copied EndpointSlices of an alias, without those that are wanted.
+/// Deletes the copied EndpointSlices of the aliases, without those that are wanted.
 async fn delete_copies(client: &Client, swap: &Swap, wanted: &[Value]) -> anyhow::Result<()> {
     let namespace = Some(swap.namespace.as_str());
-    let selector = format!("{SLICE_WRITER_LABEL}={SLICE_WRITER},kubernetes.io/service-name={}", swap.alias_name());
+    let (old, new) = (swap.alias_name(Role::Old), swap.alias_name(Role::New));
+    let selector = format!("{SLICE_WRITER_LABEL}={SLICE_WRITER},kubernetes.io/service-name in ({old},{new})");
     let mut left = Vec::new();
     for_each(client, ENDPOINT_SLICE, namespace, ListParams::default().labels(&selector), |slice| {
         let name = object::name(&slice);
@@ -404,6 +457,7 @@ mod tests {
                 mover: async |_: &Record, _: Direction| anyhow::Ok(true),
                 report: &|text| RefCell::<Vec<String>>::borrow_mut(&reports).push(text.to_owned()),
                 request_timeout: Duration::from_secs(request_timeout),
+                cluster_domain: "cluster.local".to_owned(),
                 interrupt: sleep(Duration::from_secs(interrupt)).boxed_local().shared(),
             };
             let begun = Instant::now();

@@ -6,6 +6,7 @@ use clusterip_moves::renumbering::change::Change;
 use clusterip_moves::renumbering::observed::Held;
 use clusterip_moves::renumbering::record::{Phase, Record};
 use clusterip_moves::renumbering::step::Goal;
+use clusterip_moves::temporary::Role;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -41,7 +42,7 @@ impl Observer {
         let swaps = record.swaps.iter().zip(&observed.swaps).map(|(swap, state)| {
             let service = format!("{}/{}", swap.namespace, swap.name);
             let alias = match (state.service, state.alias) {
-                (_, Held::Old) => format!("{}/{}", swap.namespace, swap.alias_name()),
+                (_, Held::Old) => format!("{}/{}", swap.namespace, swap.alias_name(Role::Old)),
                 (Held::Old, _) => service.clone(),
                 _ => "nothing".to_owned(),
             };

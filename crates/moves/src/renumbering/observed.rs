@@ -21,8 +21,6 @@ pub struct Observed {
     /// The state of each swap, in the order of the record.
     pub swaps: Vec<SwapState>,
     pub has_trigger: bool,
-    /// For each Service that has the new address of a swap, a text that says so.
-    pub taken: Names,
     /// The Services that have addresses of the old and of the new ranges, without those of swaps.
     pub left_old: Names,
     pub left_new: Names,
@@ -85,13 +83,15 @@ pub struct ServiceCidr {
     pub is_settled: bool,
 }
 
-/// Which addresses the Service of a swap, or its alias, holds.
+/// Which addresses the Service of a swap, or one of its aliases, holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Held {
     #[default]
     Absent,
     Old,
     New,
+    /// None of those that change: the name of the Service leads to an alias.
+    Released,
     /// Other addresses, or another client has created a Service with the name of the alias.
     Other,
 }
@@ -99,11 +99,13 @@ pub enum Held {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SwapState {
     pub service: Held,
+    /// The alias that holds the old addresses, and the one that holds the new ones until the Service gets them.
     pub alias: Held,
-    /// Whether the copied EndpointSlices equal those of the Service.
+    pub new_alias: Held,
+    /// Whether the copied EndpointSlices of the aliases equal those of the Service.
     pub has_equal_copies: bool,
     pub has_copies: bool,
-    /// Whether the control plane lists ready endpoints of the Service and of its alias, as far as there are any.
+    /// Whether the control plane lists ready endpoints of the alias, as far as there are any.
     pub has_own_endpoints: bool,
 }
 

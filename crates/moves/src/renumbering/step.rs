@@ -4,7 +4,8 @@ use ipnet::IpNet;
 
 use super::change::Direction;
 use super::observed::{Held, Names, Observed, ServiceCidr, SwapState};
-use super::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record};
+use super::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record, Swap};
+use crate::temporary::Role;
 
 /// What a command wants to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,18 +22,21 @@ pub enum Goal {
 /// A request of a step. Carrying it out twice is the same as once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
+    /// Makes the copied EndpointSlices of the aliases equal to those of the Service of the swap with this number.
+    Copy(usize),
+    CreateAlias(usize, Role),
+    /// Every kube-proxy has programmed what was written, and programs the next change at once.
+    Settle,
     CreateTrigger,
     /// kube-proxy has programmed the trigger, and waits before it programs further changes.
     Pause,
-    /// Deletes the Service of the swap with this number, if it still is the one with the old addresses.
-    Delete(usize),
-    CreateAlias(usize),
-    Create(usize),
+    /// Takes the addresses that change from the Service. From then on, its name leads to the alias in this role.
+    Release(usize, Role),
+    DeleteAlias(usize, Role),
+    /// Gives the Service its new addresses.
+    Take(usize),
     DeleteTrigger,
-    /// Makes the copied EndpointSlices equal to those of the Service.
-    Copy(usize),
     DeleteCopies(usize),
-    DeleteAlias(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,37 +182,22 @@ fn may_switch(record: &Record, observed: &Observed) -> Step {
     if let Some(server) = observed.old_certificates.first() {
         return Step::Stop(format!("{server}: add the address to its certificate, and keep the old one"));
     }
-    if let Some(stop) = taken(observed) {
-        return stop;
-    }
     // A Service would lose an address that no ServiceCIDR covers at the end.
     covered(record, observed)
         .or_else(|| confirmed(&record.new_ranges(), record, observed))
         .unwrap_or(Step::Enter(Phase::Switching))
 }
 
-/// A Service of a swap is deleted only if it can be created again with its new addresses.
-fn taken(observed: &Observed) -> Option<Step> {
-    let taken = observed.taken.first()?;
-    Some(Step::Stop(format!("{taken}: delete this Service or give it another address, and try again")))
-}
-
 fn switch(record: &Record, observed: &Observed) -> Step {
     let swaps = record.swaps.iter().zip(&observed.swaps).enumerate();
     for (at, (swap, state)) in swaps {
-        if state.service == Held::Old
-            && let Some(stop) = taken(observed)
-        {
-            return stop;
-        }
         // An API server may have been restarted with its old flag since a command that was killed has compared the flags.
         if (at, state.service) == (0, Held::Old)
             && let Some(step) = confirmed(&record.new_ranges(), record, observed)
         {
             return step;
         }
-        let name = format!("Service {}/{}", swap.namespace, swap.name);
-        if let Some(step) = swap_step(at, swap.has_selector(), state, &name, &swap.alias_name()) {
+        if let Some(step) = swap_step(at, swap, state) {
             return step;
         }
     }
@@ -222,23 +211,54 @@ fn switch(record: &Record, observed: &Observed) -> Step {
     Step::Enter(Phase::Switched)
 }
 
-/// The next step of a swap; `None` if the swap is done.
-fn swap_step(at: usize, has_selector: bool, state: &SwapState, name: &str, alias: &str) -> Option<Step> {
-    use Request::{Copy, Create, CreateAlias, CreateTrigger, Delete, DeleteCopies, DeleteTrigger, Pause};
+/// The next step of a swap; `None` if the swap is done. At every moment, the name of the Service leads to an address that
+/// kube-proxy knows.
+fn swap_step(at: usize, swap: &Swap, state: &SwapState) -> Option<Step> {
+    use Request::{
+        Copy, CreateAlias, CreateTrigger, DeleteAlias, DeleteCopies, DeleteTrigger, Pause, Release, Settle, Take,
+    };
+    use Role::{New, Old};
     let send = |requests: &[Request]| Some(Step::Send(requests.to_vec()));
-    match (state.service, state.alias) {
-        (_, Held::Other | Held::New) => {
-            Some(Step::Stop(format!("Service {alias} is not the alias of {name}: delete Service {alias}")))
+    let name = format!("Service {}/{}", swap.namespace, swap.name);
+    for (role, held, wanted) in [(Old, state.alias, Held::Old), (New, state.new_alias, Held::New)] {
+        if held != Held::Absent && held != wanted {
+            let alias = swap.alias_name(role);
+            return Some(Step::Stop(format!("Service {alias} is not the alias of {name}: delete Service {alias}")));
         }
-        (Held::Old, _) if !state.has_equal_copies => send(&[Copy(at)]),
-        (Held::Old, _) => send(&[CreateTrigger, Pause, Delete(at), CreateAlias(at), Create(at), DeleteTrigger]),
-        (_, Held::Absent) if state.service == Held::Absent => send(&[CreateAlias(at), Create(at)]),
-        (_, Held::Absent) => send(&[CreateAlias(at)]),
-        (Held::Absent, _) => send(&[Create(at)]),
-        (_, Held::Old) if !has_selector => (!state.has_equal_copies).then(|| Step::Send(vec![Copy(at)])),
-        (_, Held::Old) if !state.has_copies => None,
-        (_, Held::Old) if state.has_own_endpoints => send(&[DeleteCopies(at)]),
-        (_, Held::Old) => Some(Step::Wait(format!("the control plane lists the endpoints of {alias}"))),
+    }
+    let missing = (state.alias == Held::Absent).then_some(CreateAlias(at, Old));
+    match state.service {
+        Held::Old if !state.has_equal_copies => send(&[Copy(at)]),
+        Held::Old if state.new_alias == Held::Absent => send(&[CreateAlias(at, New)]),
+        Held::Old => send(&[
+            Settle,
+            CreateTrigger,
+            Pause,
+            Release(at, New),
+            CreateAlias(at, Old),
+            Release(at, Old),
+            DeleteAlias(at, New),
+            Take(at),
+            DeleteTrigger,
+        ]),
+        Held::Released => {
+            let rest = [Release(at, Old), DeleteAlias(at, New), Take(at)];
+            Some(Step::Send(missing.into_iter().chain(rest).collect()))
+        }
+        Held::New if missing.is_some() => Some(Step::Send(missing.into_iter().collect())),
+        Held::New if state.new_alias != Held::Absent => send(&[DeleteAlias(at, New)]),
+        Held::New if !swap.has_selector() => (!state.has_equal_copies).then(|| Step::Send(vec![Copy(at)])),
+        Held::New if !state.has_copies => None,
+        Held::New if state.has_own_endpoints => send(&[DeleteCopies(at)]),
+        Held::New => Some(Step::Wait(format!("the control plane lists the endpoints of {}", swap.alias_name(Old)))),
+        Held::Absent | Held::Other => {
+            // An API server creates default/kubernetes again, if nothing else has its address.
+            if state.new_alias == Held::New {
+                return send(&[DeleteAlias(at, New)]);
+            }
+            let new = swap.new.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            Some(Step::Stop(format!("{name} was deleted or changed: give it the address {new}")))
+        }
     }
 }
 
@@ -264,7 +284,7 @@ fn finish(record: &Record, observed: &Observed) -> Step {
     let swaps = record.swaps.iter().zip(&observed.swaps).enumerate();
     for (at, (_, state)) in swaps {
         // A Service that another client has created with the name of the alias stays.
-        let alias = (state.alias == Held::Old).then_some(Request::DeleteAlias(at));
+        let alias = (state.alias == Held::Old).then_some(Request::DeleteAlias(at, Role::Old));
         let copies = state.has_copies.then_some(Request::DeleteCopies(at));
         let requests: Vec<Request> = alias.into_iter().chain(copies).collect();
         if !requests.is_empty() {
