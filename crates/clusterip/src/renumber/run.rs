@@ -173,22 +173,8 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
                 Request::Settle => sleep(PROXY_DELAY.max(PROXY_IDLE)).await,
                 Request::CreateTrigger => create_trigger(client, &trigger).await?,
                 Request::Pause => sleep(TRIGGER_LEAD).await,
-                // Another run may have released it meanwhile.
-                Request::Release(at, role) => {
-                    let swap = swap(at)?;
-                    let domain = &self.cluster_domain;
-                    let released = |held, service: &Value| {
-                        matches!((held, role), (Held::Old, Role::New) | (Held::Released, Role::Old))
-                            .then(|| swap.released(service, role, domain))
-                    };
-                    change_service(client, swap, &mut known, released).await?;
-                }
-                Request::Take(at) => {
-                    let swap = swap(at)?;
-                    let taken =
-                        |held, service: &Value| (held == Held::Released).then(|| swap.at_new_addresses(service));
-                    change_service(client, swap, &mut known, taken).await?;
-                }
+                Request::Release(at, role) => self.change_service(swap(at)?, Some(role), &mut known).await?,
+                Request::Take(at) => self.change_service(swap(at)?, None, &mut known).await?,
                 Request::DeleteTrigger => {
                     delete(client, SERVICE, Some(object::namespace(&trigger)), object::name(&trigger), None).await?;
                 }
@@ -202,42 +188,34 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
         }
         Ok(())
     }
-}
 
-/// Changes the Service of a swap, or leaves it if `changed` returns `None`. `known` is the stored Service, if it is known,
-/// before and after that.
-async fn change_service(
-    client: &Client,
-    swap: &Swap,
-    known: &mut Option<Value>,
-    changed: impl Fn(Held, &Value) -> Option<Value>,
-) -> anyhow::Result<()> {
-    let services = api(client, SERVICE, Some(&swap.namespace));
-    let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    for attempt in 1.. {
-        let found = match known.take() {
-            Some(found) => Some(found),
-            None => get(client, SERVICE, Some(&swap.namespace), &swap.name).await?,
-        };
-        let Some(found) = found else { break };
-        let wanted = changed(swap.held(&found), &found).filter(|wanted| wanted["spec"] != found["spec"]);
-        let Some(wanted) = wanted else {
-            *known = Some(found);
-            break;
-        };
-        match services.replace(&swap.name, &parameters, &serde_json::from_value(wanted)?).await {
-            Ok(stored) => {
-                *known = Some(json!(stored));
-                break;
+    /// Carries out [`Swap::change`], if it is the next one: another run may have carried it out. `known` is the stored
+    /// Service, if it is known, before and after that.
+    async fn change_service(&self, swap: &Swap, lead: Option<Role>, known: &mut Option<Value>) -> anyhow::Result<()> {
+        let client = &self.observer.client;
+        let namespace = Some(swap.namespace.as_str());
+        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        for attempt in 1.. {
+            if known.is_none() {
+                *known = get(client, SERVICE, namespace, &swap.name).await?;
             }
-            // Another client has changed it meanwhile.
-            Err(KubeError::Api(status)) if status.code == 409 && attempt < CHANGE_ATTEMPTS => {}
-            Err(error) => {
-                return Err(failed(format!("Service {}/{} can't be changed", swap.namespace, swap.name), &error));
+            let changed = known.as_ref().and_then(|service| swap.change(service, lead, &self.cluster_domain));
+            let Some(changed) = changed else { break };
+            let changed = serde_json::from_value(changed)?;
+            match api(client, SERVICE, namespace).replace(&swap.name, &parameters, &changed).await {
+                Ok(stored) => {
+                    *known = Some(json!(stored));
+                    break;
+                }
+                // Another client has changed it meanwhile.
+                Err(KubeError::Api(status)) if status.code == 409 && attempt < CHANGE_ATTEMPTS => *known = None,
+                Err(error) => {
+                    return Err(failed(format!("Service {}/{} can't be changed", swap.namespace, swap.name), &error));
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// What the work returns; `None` if the interrupt comes first.

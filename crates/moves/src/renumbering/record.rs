@@ -224,24 +224,28 @@ impl Swap {
         })
     }
 
-    /// The Service without the addresses that change. Its name leads to the alias in this role, unless the first address
-    /// of the Service stays.
-    pub fn released(&self, service: &Value, role: Role, cluster_domain: &str) -> Value {
-        let mut released = step::bare(service);
-        let spec = &mut released["spec"];
-        match self.new.first().filter(|first| !self.addresses(Role::New).contains(first)) {
-            Some(first) => {
+    /// The Service after the next change; `None` if this change is not the next one. With a role, the Service has none of the
+    /// addresses that change, and its name leads to the alias in this role, unless the first address of the Service stays.
+    /// Otherwise the Service has its new addresses.
+    pub fn change(&self, service: &Value, lead: Option<Role>, cluster_domain: &str) -> Option<Value> {
+        let mut changed = step::bare(service);
+        let spec = &mut changed["spec"];
+        let stays = self.new.first().filter(|first| !self.addresses(Role::New).contains(first));
+        match (self.held(service), lead, stays) {
+            (Held::Released, None, _) => *spec = self.spec.clone().into(),
+            (Held::Old, Some(Role::New), Some(first)) => {
                 spec["ipFamilyPolicy"] = "SingleStack".into();
                 spec["ipFamilies"] = json!([Family::of(*first).to_string()]);
                 spec["clusterIPs"] = json!([first]);
             }
-            None => {
+            (Held::Old, Some(Role::New), None) | (Held::Released, Some(Role::Old), None) => {
                 let domain = format!("{}.svc.{cluster_domain}", self.namespace);
                 spec["type"] = "ExternalName".into();
-                spec["externalName"] = format!("{}.{domain}", self.alias_name(role)).into();
+                spec["externalName"] = format!("{}.{domain}", self.alias_name(lead?)).into();
             }
+            _ => return None,
         }
-        released
+        Some(changed)
     }
 
     /// What the stored Service holds.
@@ -260,13 +264,6 @@ impl Swap {
             () if is_released => Held::Released,
             () => Held::Other,
         }
-    }
-
-    /// The Service with its new addresses.
-    pub fn at_new_addresses(&self, service: &Value) -> Value {
-        let mut service = step::bare(service);
-        service["spec"] = self.spec.clone().into();
-        service
     }
 
     /// The EndpointSlices of the alias in this role that have the endpoints of those of the Service, in the families of the
@@ -397,10 +394,12 @@ mod tests {
             name: &'static str,
             to: &'static [(&'static str, &'static str)],
             /// What changes in the spec at each release.
-            released: [Value; 2],
+            released: [Option<Value>; 2],
             new: [&'static str; 2],
         }
-        let leads_to = |alias: &str| json!({"type": "ExternalName", "externalName": format!("{alias}.kube-system.svc.cluster.local")});
+        let leads_to = |alias: &str| {
+            Some(json!({"type": "ExternalName", "externalName": format!("{alias}.kube-system.svc.cluster.local")}))
+        };
         let named = || [leads_to("clusterip-alias-new-kube-dns"), leads_to("clusterip-alias-kube-dns")];
         let first = json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"], "clusterIPs": ["10.96.0.10"]});
         let cases = [
@@ -409,19 +408,25 @@ mod tests {
             Case {
                 name: "the second",
                 to: &[SECOND],
-                released: [first.clone(), first],
+                released: [Some(first), None],
                 new: ["10.96.0.10", "fd00:100::a"],
             },
         ];
         for Case { name, to, released, new } in cases {
             let swap = swap(&dns(), to);
+            let change = |service: &Value, lead| swap.change(service, lead, "cluster.local");
             assert_eq!(swap.held(&dns()), Held::Old, "{name}");
+            assert_eq!([change(&dns(), None), change(&dns(), Some(Role::Old))], [None, None], "{name}");
             let mut service = dns();
-            for (role, changed) in [Role::New, Role::Old].into_iter().zip(released) {
-                let mut expected = service.clone();
-                json_patch::merge(&mut expected["spec"], &changed);
-                service = swap.released(&service, role, "cluster.local");
-                assert_eq!(service, expected, "{name}");
+            for (role, released) in [Role::New, Role::Old].into_iter().zip(released) {
+                let expected = released.map(|released| {
+                    let mut expected = service.clone();
+                    json_patch::merge(&mut expected["spec"], &released);
+                    expected
+                });
+                let changed = change(&service, Some(role));
+                assert_eq!(changed, expected, "{name}");
+                service = changed.unwrap_or(service);
                 // The API server removes the addresses of an ExternalName Service.
                 if service["spec"]["type"] == "ExternalName" {
                     json_patch::merge(&mut service["spec"], &json!({"clusterIP": null, "clusterIPs": null}));
@@ -431,8 +436,10 @@ mod tests {
             let mut expected = dns();
             expected["spec"]["clusterIP"] = json!(new[0]);
             expected["spec"]["clusterIPs"] = json!(new);
-            let taken = swap.at_new_addresses(&service);
+            let taken = change(&service, None).unwrap();
             assert_eq!((&taken, swap.held(&taken)), (&expected, Held::New), "{name}");
+            let nothing = [None, Some(Role::New), Some(Role::Old)].map(|lead| change(&taken, lead));
+            assert_eq!(nothing, [const { None }; 3], "{name}");
             assert_eq!(swap.new, addresses(&new), "{name}");
             service["spec"] = json!({"type": "ExternalName", "externalName": "example.com"});
             assert_eq!(swap.held(&service), Held::Other, "{name}");
