@@ -1,7 +1,6 @@
 //! For which addresses the certificate of an API server is valid.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,9 @@ use anyhow::{Context, anyhow};
 use kube::Config;
 use kube::client::ConfigExt as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -28,8 +29,8 @@ pub async fn certificates_lacking(
     for server in servers {
         match addresses(*server).await {
             Ok(named) if names_itself && !named.contains(&server.ip()) => {
-                unreachable
-                    .push(format!("{server} (another program answers, whose certificate does not name this address)"));
+                let why = "another program answers, whose certificate does not name this address";
+                unreachable.push(format!("{server} ({why})"));
             }
             Ok(named) => {
                 let missing: Vec<IpAddr> = wanted.iter().filter(|it| !named.contains(it)).copied().collect();
@@ -46,23 +47,11 @@ async fn addresses(server: SocketAddr) -> anyhow::Result<Vec<IpAddr>> {
     // The certificate is only read: no request is sent to the server, so its certificate need not be verified.
     let mut config = Config::new(http::Uri::from_static("https://kubernetes"));
     (config.accept_invalid_certs, config.root_cert) = (true, Some(Vec::new()));
-    let config = config.rustls_client_config()?;
-    tokio::task::spawn_blocking(move || named_addresses(&certificate(server, config)?)).await?
-}
-
-fn certificate(server: SocketAddr, config: ClientConfig) -> anyhow::Result<CertificateDer<'static>> {
-    let mut stream = TcpStream::connect_timeout(&server, TIME_LIMIT)?;
-    stream.set_read_timeout(Some(TIME_LIMIT))?;
-    stream.set_write_timeout(Some(TIME_LIMIT))?;
-    let mut connection = ClientConnection::new(Arc::new(config), ServerName::from(server.ip()))?;
-    while connection.is_handshaking() {
-        let (read, written) = connection.complete_io(&mut stream)?;
-        if read == 0 && written == 0 {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        }
-    }
-    let first = connection.peer_certificates().and_then(|chain| chain.first());
-    first.map(|certificate| certificate.clone().into_owned()).context("the server shows no certificate")
+    let connector = TlsConnector::from(Arc::new(config.rustls_client_config()?));
+    let connected = async { connector.connect(ServerName::from(server.ip()), TcpStream::connect(server).await?).await };
+    let stream = timeout(TIME_LIMIT, connected).await.context("connection timed out")??;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    named_addresses(certificate.context("the server shows no certificate")?)
 }
 
 fn named_addresses(certificate: &CertificateDer<'_>) -> anyhow::Result<Vec<IpAddr>> {
