@@ -1,6 +1,7 @@
 //! Connects to a cluster.
 
 use std::env;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,11 +74,12 @@ impl ClusterArguments {
         Some(if let Some(context) = context { format!("{context} ({url})") } else { url })
     }
 
-    /// The host and port of the API server; `None` if the configuration can't be read.
-    pub async fn host(&self) -> Option<(String, u16)> {
-        let url = self.config().await.ok()?.cluster_url;
-        let port = url.port_u16().unwrap_or(443);
-        Some((url.host()?.trim_matches(['[', ']']).to_owned(), port))
+    /// The addresses of the API server that the configuration names; none if that can't be read.
+    pub async fn server_addresses(&self) -> Vec<SocketAddr> {
+        let Ok(Config { cluster_url: url, .. }) = self.config().await else { return Vec::new() };
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let found = tokio::net::lookup_host((host, url.port_u16().unwrap_or(443))).await;
+        found.map(Iterator::collect).unwrap_or_default()
     }
 
     fn context_name(&self) -> Option<String> {

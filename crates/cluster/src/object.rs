@@ -44,6 +44,15 @@ pub fn map(object: &Value, path: &[&str]) -> Labels {
     found.into_iter().flatten().filter_map(strings).collect()
 }
 
+/// The items of the list with this JSON pointer.
+pub fn items<'v>(object: &'v Value, path: &str) -> impl Iterator<Item = &'v Value> {
+    object.pointer(path).and_then(Value::as_array).into_iter().flatten()
+}
+
+pub fn texts<'v>(object: &'v Value, path: &str) -> impl Iterator<Item = &'v str> {
+    items(object, path).filter_map(Value::as_str)
+}
+
 pub fn api_version(object: &Value) -> &str {
     text(object, &["apiVersion"])
 }
@@ -66,8 +75,8 @@ pub fn service_path(namespace: &str, name: &str) -> String {
 }
 
 pub fn blocks_of(node: &Value) -> Vec<IpNet> {
-    let all = node.pointer("/spec/podCIDRs").and_then(Value::as_array).into_iter().flatten();
-    blocks(node.pointer("/spec/podCIDR").into_iter().chain(all).filter_map(Value::as_str))
+    let first = node.pointer("/spec/podCIDR").and_then(Value::as_str);
+    blocks(first.into_iter().chain(texts(node, "/spec/podCIDRs")))
 }
 
 pub fn is_node(object: &Value) -> bool {

@@ -175,6 +175,8 @@ impl MoveArguments {
             return Ok(if stuck && !self.dry_run { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         if !self.yes {
+            let question = format!("Move {}?", several(count, "Service"));
+            let otherwise = "use --yes to move without asking, or --dry-run to only list the moves";
             let is_confirmed = tokio::select! {
                 biased;
                 () = interrupt.clone() => {
@@ -182,7 +184,7 @@ impl MoveArguments {
                     anstream::eprintln!();
                     return Ok(interrupted_before_the_moves());
                 }
-                is_confirmed = ask(count) => is_confirmed?,
+                is_confirmed = confirm(&question, otherwise) => is_confirmed?,
             };
             if !is_confirmed {
                 self.print("nothing was moved\n")?;
@@ -295,17 +297,12 @@ fn interrupted_before_the_moves() -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn ask(count: usize) -> anyhow::Result<bool> {
+/// Asks for confirmation. `otherwise` says what to do without a terminal. If the future is dropped, a thread still waits
+/// for the answer until the process ends.
+pub async fn confirm(question: &str, otherwise: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        bail!(
-            "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the moves"
-        );
+        bail!("standard input is not a terminal: {otherwise}");
     }
-    confirm(&format!("Move {}?", several(count, "Service"))).await
-}
-
-/// Asks for confirmation. If the future is dropped, a thread still waits for the answer until the process ends.
-pub async fn confirm(question: &str) -> anyhow::Result<bool> {
     anstream::eprint!("\n{question} [y/N] ");
     io::stderr().flush()?;
     let read = || {

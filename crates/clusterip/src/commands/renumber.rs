@@ -1,8 +1,6 @@
 //! `clusterip renumber`
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal as _};
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +12,7 @@ use clusterip_cluster::api_error::{error_chain, failed};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings;
 use clusterip_cluster::shutdown::{Interrupt, shutdown_signal};
-use clusterip_core::settings::parse_cidr;
+use clusterip_core::settings::{Pool, parse_cidr};
 use clusterip_moves::renumbering::change::Direction;
 use clusterip_moves::renumbering::record::{Phase, Record};
 use clusterip_moves::renumbering::step::Goal;
@@ -28,17 +26,18 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::arguments::{DnsArguments, MoveOptions};
+use super::given_settings::pool_needs;
 use super::leading_server::LeadingServer;
 use super::missing_permissions::Reads;
 use super::move_::{MoveArguments, Output, confirm};
 use super::terminal::{TerminalOptions, heartbeat, notice, print_error, warn};
-use crate::renumber::check::{self, Check, Given};
+use crate::renumber::check::{self, Check};
 use crate::renumber::objects::{self, ENDPOINT_SLICE};
 use crate::renumber::observe::Observer;
 use crate::renumber::run::{End, Run, changed_pools, keep_equal};
 use crate::renumber::store::Store;
 use crate::report::columns::Layout;
-use crate::report::{self, renumber};
+use crate::report::renumber;
 use crate::services::controller::stored_settings::{self, SettingsOrigin};
 use crate::starter;
 use crate::text::joined;
@@ -206,8 +205,7 @@ impl CheckArguments {
 impl BeginArguments {
     async fn work(&self) -> anyhow::Result<ExitCode> {
         let common = &self.moving.common;
-        let (client, namespace, mut store) = common.connect().await?;
-        let observer = Observer::new(client.clone(), &namespace);
+        let (observer, mut store) = common.connect().await?;
         if let Some(record) = store.read().await? {
             let begun: BTreeSet<IpNet> = record.change.0.iter().map(|pair| pair.to).collect();
             if begun != self.to.iter().copied().collect() {
@@ -216,8 +214,8 @@ impl BeginArguments {
             }
             return self.moving.run_to(Goal::Begin, observer, store, record).await;
         }
-        let check = common.check(&client, &self.to, self.moving.options.load_balancers).await?;
-        let pools = changed_pools(&client, &check.change).await.unwrap_or_default();
+        let check = common.check(&observer.client, &self.to, self.moving.options.load_balancers).await?;
+        let pools = changed_pools(&observer.client, &check.change).await.unwrap_or_default();
         super::output(renumber::table(&check, Layout::of_stdout(false)).as_bytes())?;
         if !pools.is_empty() {
             super::output(format!("\nThe pools become:\n{}", renumber::pools(&pools)?).as_bytes())?;
@@ -225,18 +223,12 @@ impl BeginArguments {
         if !check.summary.ready || self.dry_run {
             return Ok(if check.summary.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        if !self.yes {
-            if !io::stdin().is_terminal() {
-                bail!("standard input is not a terminal: use --yes to begin without asking, or --dry-run");
-            }
-            if !confirm("Begin?").await? {
-                notice("nothing was changed");
-                return Ok(ExitCode::SUCCESS);
-            }
+        if !self.yes && !confirm("Begin?", "use --yes to begin without asking, or --dry-run").await? {
+            notice("nothing was changed");
+            return Ok(ExitCode::SUCCESS);
         }
-        let record = Record { new_addresses: check.new_addresses, ..Record::new(check.change, check.ranges) };
-        store.write(&record).await?;
-        self.moving.run_to(Goal::Begin, observer, store, record).await
+        store.write(&check.record).await?;
+        self.moving.run_to(Goal::Begin, observer, store, check.record).await
     }
 }
 
@@ -246,9 +238,9 @@ impl CommonArguments {
         Ok(self.cluster.client().await?)
     }
 
-    /// The client, the namespace of the record, and the store that reads the record. The namespace is that of the
+    /// The observer of the cluster, and the store that reads the record. The namespace of the record is that of the
     /// server; without a server, it is one in which only administrators write.
-    async fn connect(&self) -> anyhow::Result<(Client, String, Store)> {
+    async fn connect(&self) -> anyhow::Result<(Observer, Store)> {
         let client = self.client().await?;
         let namespace = match &self.server_namespace {
             Some(given) => given.clone(),
@@ -259,14 +251,14 @@ impl CommonArguments {
             }
         };
         let store = Store::new(&client, &namespace);
-        Ok((client, namespace, store))
+        Ok((Observer::new(client, &namespace), store))
     }
 
     async fn status(&self, output: Output) -> anyhow::Result<ExitCode> {
-        let (client, namespace, mut store) = self.connect().await?;
+        let (mut observer, mut store) = self.connect().await?;
         let status = match store.read().await? {
             None => None,
-            Some(record) => Some(Observer::new(client, &namespace).status(&record).await?),
+            Some(record) => Some(observer.status(&record).await?),
         };
         print(output, &status, |status| renumber::status_table(status.as_ref()))?;
         Ok(ExitCode::SUCCESS)
@@ -274,7 +266,7 @@ impl CommonArguments {
 
     /// Keeps the copied endpoints equal until the record is gone. As a Deployment, it waits for the record first.
     async fn keep(&self) -> anyhow::Result<ExitCode> {
-        let (client, _, mut store) = self.connect().await?;
+        let (Observer { client, .. }, mut store) = self.connect().await?;
         let mut interrupt = pin!(shutdown_signal());
         let of_kubernetes = Config::default().labels("kubernetes.io/service-name=kubernetes");
         let mut changes =
@@ -308,35 +300,22 @@ impl CommonArguments {
 
     async fn check(&self, client: &Client, to: &[IpNet], load_balancers: bool) -> anyhow::Result<Check> {
         let server = self.server_namespace.as_deref();
-        let more = [check::needs(), LeadingServer::needs(server)].concat();
-        let work = async {
-            let deployed = LeadingServer::find(client, server, true).await?;
-            let given = Given {
-                to: to.to_vec(),
-                load_balancers,
-                unmapped_settings: unmapped_settings(client, &deployed).await?,
-                api_server: self.api_servers().await,
-            };
-            check::check(client, &given).await
+        let more = [check::needs(), pool_needs(), LeadingServer::needs(server)].concat();
+        let checked = async {
+            let unmapped = unmapped_settings(client, &LeadingServer::find(client, server, true).await?).await?;
+            check::check(client, to, load_balancers, unmapped, &self.cluster.server_addresses().await).await
         };
-        let checked = work.await;
-        Reads { more, ..Reads::default() }.explain(client, checked).await
-    }
-
-    /// The addresses of the API server in the kubeconfig.
-    async fn api_servers(&self) -> Vec<SocketAddr> {
-        let Some(host) = self.cluster.host().await else { return Vec::new() };
-        tokio::net::lookup_host(host).await.map(Iterator::collect).unwrap_or_default()
+        Reads { more, ..Reads::default() }.explain(client, checked.await).await
     }
 }
 
 impl MovingArguments {
     async fn continue_to(&self, goal: Goal, asks_kubelets: bool) -> anyhow::Result<ExitCode> {
-        let (client, namespace, mut store) = self.common.connect().await?;
+        let (mut observer, mut store) = self.common.connect().await?;
         let Some(record) = store.read().await? else {
+            let namespace = observer.server_namespace;
             bail!("no renumbering is recorded in namespace {namespace}: clusterip renumber begin begins one");
         };
-        let mut observer = Observer::new(client, &namespace);
         observer.asks_kubelets = asks_kubelets;
         self.run_to(goal, observer, store, record).await
     }
@@ -351,20 +330,15 @@ impl MovingArguments {
         let _ = poll!(interrupt.clone());
         let cluster_domain = self.dns.options(&client, true).await.map(|dns| dns.cluster_domain).unwrap_or_default();
         let mut run = Run { store, observer, mover, report: &notice, request_timeout, cluster_domain, interrupt };
-        Ok(match run.work(goal, record).await? {
+        match run.work(goal, record).await? {
             End::Done(text) => {
                 super::output(format!("{text}\n").as_bytes())?;
-                ExitCode::SUCCESS
+                return Ok(ExitCode::SUCCESS);
             }
-            End::Stopped(text) => {
-                print_error(&text);
-                ExitCode::FAILURE
-            }
-            End::Interrupted => {
-                print_error("interrupted: the same command continues");
-                ExitCode::FAILURE
-            }
-        })
+            End::Stopped(text) => print_error(&text),
+            End::Interrupted => print_error("interrupted: the same command continues"),
+        }
+        Ok(ExitCode::FAILURE)
     }
 
     /// Moves Services as `clusterip move --seamless` does.
@@ -382,11 +356,10 @@ impl MovingArguments {
 }
 
 fn print<T: Serialize>(output: Output, value: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<bool> {
-    let text = match output {
-        Output::Table => table(value),
-        Output::Json => report::json(value)?,
-    };
-    super::output(text.as_bytes())
+    match output {
+        Output::Table => super::output(table(value).as_bytes()),
+        Output::Json => super::output_json(value),
+    }
 }
 
 /// The settings with which Services move in a cluster without pools: one pool with the whole ranges.
@@ -395,10 +368,9 @@ fn own_settings(record: &Record, direction: Direction) -> anyhow::Result<Value> 
         Direction::Forward => record.new_ranges(),
         Direction::Back => record.ranges.clone(),
     };
-    let pools: Vec<Value> = starter::pools(&ranges, &BTreeSet::new())?
-        .into_iter()
-        .map(|pool| json!({"name": pool.name, "cidrs": pool.cidrs, "reserved": pool.reserved, "bands": pool.bands}))
-        .collect();
+    let pool =
+        |pool: Pool| json!({"name": pool.name, "cidrs": pool.cidrs, "reserved": pool.reserved, "bands": pool.bands});
+    let pools: Vec<Value> = starter::pools(&ranges, &BTreeSet::new())?.into_iter().map(pool).collect();
     // kubelets know the address of DNS, which only a swap may change.
     let is_switched = matches!(record.phase, Phase::Switching | Phase::Switched);
     let exempt: &[&str] = if is_switched { &[] } else { &["kube-system"] };

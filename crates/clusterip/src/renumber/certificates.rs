@@ -4,46 +4,34 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use kube::Config;
 use kube::client::ConfigExt as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::client::verify_server_name;
+use rustls::pki_types::ServerName;
+use rustls::server::ParsedCertificate;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// The API servers whose certificates lack wanted addresses, each with the addresses that are missing, and the API
-/// servers that can't be reached. With `names_itself`, a certificate that does not name the address of its server
-/// counts as that of another program: in the network of an administrator, another machine may have the address of an
-/// API server.
-pub async fn certificates_lacking(
-    servers: &[SocketAddr],
-    wanted: &[IpAddr],
-    names_itself: bool,
-) -> (Vec<(SocketAddr, Vec<IpAddr>)>, Vec<String>) {
+/// The API servers whose certificates do not name the address `wanted`, and those whose certificates can't be read. With
+/// `names_itself`, a certificate that does not name the address of its server counts as that of another program: in the
+/// network of an administrator, another machine may have the address of an API server.
+pub async fn lacking(wanted: IpAddr, servers: &[SocketAddr], names_itself: bool) -> (Vec<SocketAddr>, Vec<String>) {
     let (mut lacking, mut unreachable) = (Vec::new(), Vec::new());
     for server in servers {
-        match addresses(*server).await {
-            Ok(named) if names_itself && !named.contains(&server.ip()) => {
-                let why = "another program answers, whose certificate does not name this address";
-                unreachable.push(format!("{server} ({why})"));
-            }
-            Ok(named) => {
-                let missing: Vec<IpAddr> = wanted.iter().filter(|it| !named.contains(it)).copied().collect();
-                lacking.extend((!missing.is_empty()).then_some((*server, missing)));
-            }
+        match names(*server, wanted, names_itself).await {
+            Ok(true) => {}
+            Ok(false) => lacking.push(*server),
             Err(error) => unreachable.push(format!("{server} ({error})")),
         }
     }
     (lacking, unreachable)
 }
 
-/// The IP addresses in the serving certificate at `server`.
-async fn addresses(server: SocketAddr) -> anyhow::Result<Vec<IpAddr>> {
+async fn names(server: SocketAddr, wanted: IpAddr, names_itself: bool) -> anyhow::Result<bool> {
     // The certificate is only read: no request is sent to the server, so its certificate need not be verified.
     let mut config = Config::new(http::Uri::from_static("https://kubernetes"));
     (config.accept_invalid_certs, config.root_cert) = (true, Some(Vec::new()));
@@ -51,20 +39,12 @@ async fn addresses(server: SocketAddr) -> anyhow::Result<Vec<IpAddr>> {
     let connected = async { connector.connect(ServerName::from(server.ip()), TcpStream::connect(server).await?).await };
     let stream = timeout(TIME_LIMIT, connected).await.context("connection timed out")??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    named_addresses(certificate.context("the server shows no certificate")?)
-}
-
-fn named_addresses(certificate: &CertificateDer<'_>) -> anyhow::Result<Vec<IpAddr>> {
-    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| anyhow!("certificate: {error}"))?;
-    let names = certificate.subject_alternative_name().ok().flatten();
-    let addresses = names.iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
-        GeneralName::IPAddress(bytes) => match bytes.len() {
-            4 => <[u8; 4]>::try_from(*bytes).ok().map(IpAddr::from),
-            _ => <[u8; 16]>::try_from(*bytes).ok().map(IpAddr::from),
-        },
-        _ => None,
-    });
-    Ok(addresses.collect())
+    let certificate = ParsedCertificate::try_from(certificate.context("the server shows no certificate")?)?;
+    let is_named = |address: IpAddr| verify_server_name(&certificate, &ServerName::from(address)).is_ok();
+    if names_itself && !is_named(server.ip()) {
+        bail!("another program answers, whose certificate does not name this address");
+    }
+    Ok(is_named(wanted))
 }
 
 #[cfg(test)]
@@ -120,8 +100,8 @@ mod tests {
         let wanted = "10.100.0.1".parse().unwrap();
         for Case { named, names_itself, is_lacking, is_reachable } in cases {
             let server = server(named);
-            let (lacking, unreachable) = certificates_lacking(&[server], &[wanted], names_itself).await;
-            let expected = if is_lacking { vec![(server, vec![wanted])] } else { Vec::new() };
+            let (lacking, unreachable) = super::lacking(wanted, &[server], names_itself).await;
+            let expected = if is_lacking { vec![server] } else { Vec::new() };
             assert_eq!((lacking, unreachable.is_empty()), (expected, is_reachable), "{named:?} {names_itself}");
         }
     }

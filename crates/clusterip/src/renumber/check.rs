@@ -1,24 +1,22 @@
 //! Finds out what happens to each Service in a renumbering, and what must be done before each command. Changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use clusterip_api::Kind as PoolKind;
 use clusterip_cluster::api_error::{error_message, failed};
-use clusterip_cluster::kinds;
 use clusterip_cluster::live_settings;
-use clusterip_cluster::object;
+use clusterip_cluster::object::{self, items, texts};
 use clusterip_cluster::permissions::Need;
 use clusterip_cluster::watch::control_plane_services::Calls;
 use clusterip_core::address::{Family, Span};
-use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_moves::method::ready_endpoints;
 use clusterip_moves::renumbering::change::Change;
-use clusterip_moves::renumbering::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR};
+use clusterip_moves::renumbering::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Record};
 use futures::StreamExt as _;
 use http::Request;
 use ipnet::IpNet;
@@ -27,18 +25,16 @@ use kube::{Client, Error as KubeError};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::certificates::certificates_lacking;
+use super::certificates;
 use super::findings::{Before, Finding, Findings, ServiceRow, Way};
 use super::installer::Installer;
 use super::mentions::{PLACES, Place};
-use super::objects::{self, SERVICE_CIDR};
-use super::services::{self, Surroundings, is_dns, is_kubernetes};
+use super::objects::{self, NODE, SERVICE_CIDR, api_servers, is_being_deleted, named, parsed};
+use super::services::{self, Surroundings};
 use crate::announcer_pools::parse_span;
 use crate::services::cluster_dns;
 use crate::text::{joined, several};
 
-/// The ConfigMap that kubeadm leaves in kube-system.
-const KUBEADM: &str = "kubeadm-config";
 /// Since this version, the API server keeps addresses of Services in IPAddresses alone.
 const LEAST_MINOR: u32 = 34;
 /// How many kubelets are asked at once.
@@ -48,25 +44,12 @@ const SPARE_ADDRESSES: u128 = 16;
 /// The shortest prefix of an IPv6 range that the API server accepts.
 const SHORTEST_V6: u8 = 64;
 
-/// What the caller of a check knows.
-pub struct Given {
-    pub to: Vec<IpNet>,
-    pub load_balancers: bool,
-    /// Why the settings of the server can't be changed with its pools; `None` if they can, or if there is no server.
-    pub unmapped_settings: Option<String>,
-    /// The addresses of the API server that the kubeconfig names, which serve if no endpoint can be reached.
-    pub api_server: Vec<SocketAddr>,
-}
-
 #[derive(Debug, Serialize)]
 pub struct Check {
     pub change: Change,
-    /// The ranges of the API server's flag, the primary one first.
+    /// The record with which the renumbering begins.
     #[serde(skip)]
-    pub ranges: Vec<IpNet>,
-    /// The addresses that `default/kubernetes` and DNS will get.
-    #[serde(skip)]
-    pub new_addresses: Vec<IpAddr>,
+    pub record: Record,
     pub version: String,
     pub installer: &'static str,
     /// The Services with addresses of old ranges, ordered by namespace and name.
@@ -87,142 +70,113 @@ pub struct Summary {
     pub ready: bool,
 }
 
-/// The permissions to check, which only read.
+/// The permissions to check, which only read, without those for the pools.
 pub fn needs() -> Vec<Need> {
-    let config = Need::read("get", "", "configmaps", Some("kube-system"));
     let places = PLACES.iter().map(|place| {
-        let (api_version, kind) = place.kind;
-        let resource = kinds::regular(&(api_version.to_owned(), kind.to_owned()));
-        Need { namespace: place.namespace.map(str::to_owned), ..Need::list(&resource) }
+        let namespace = place.namespace.map(str::to_owned);
+        Need { namespace, ..Need::list(&objects::resource(place.kind)) }
     });
-    [Need::read("list", "networking.k8s.io", "servicecidrs", None), Need { name: Some(KUBEADM.into()), ..config }]
-        .into_iter()
-        .chain(places)
-        .chain(PoolKind::ALL.iter().map(|kind| Need::list(&kind.api_resource())))
-        .collect()
+    iter::once(Need::list(&objects::resource(SERVICE_CIDR))).chain(places).collect()
 }
 
-/// The Service ranges of the API server's flag, the primary one first: those of the default ServiceCIDR.
-async fn default_ranges(client: &Client) -> anyhow::Result<Vec<IpNet>> {
-    let found = objects::get(client, SERVICE_CIDR, None, DEFAULT_SERVICE_CIDR).await?;
-    let found = found.context("there is no ServiceCIDR kubernetes: Kubernetes 1.34 or later is needed")?;
-    Ok(parsed(&found, "/spec/cidrs"))
-}
-
-/// The items of a list that can be parsed.
-pub fn parsed<T: FromStr>(object: &Value, path: &str) -> Vec<T> {
-    texts(object, path).filter_map(|text| text.parse().ok()).collect()
-}
-
-/// The texts in a list.
-pub fn texts<'o>(object: &'o Value, path: &str) -> impl Iterator<Item = &'o str> {
-    object.pointer(path).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
-}
-
-pub async fn check(client: &Client, given: &Given) -> anyhow::Result<Check> {
+/// `unmapped_settings` says why the settings of the server can't be changed with its pools, and is `None` if they can, or
+/// without a server. `api_server` are the addresses in the kubeconfig, which serve if no endpoint can be reached.
+pub async fn check(
+    client: &Client,
+    to: &[IpNet],
+    load_balancers: bool,
+    unmapped_settings: Option<String>,
+    api_server: &[SocketAddr],
+) -> anyhow::Result<Check> {
     let version = client.apiserver_version().await.map_err(|error| failed("the version can't be read", &error))?;
     let groups = client.list_api_groups().await.map_err(|error| failed("the API groups can't be read", &error))?;
-    let groups: Vec<String> = groups.groups.into_iter().map(|group| group.name).collect();
-    let kubeadm = objects::get(client, ("v1", "ConfigMap"), Some("kube-system"), KUBEADM).await?;
-    let installer = Installer::of(&version.git_version, &groups, kubeadm.is_some());
-    if installer == Installer::OpenShift {
+    if groups.groups.iter().any(|group| group.name == "config.openshift.io") {
         bail!(
             "this is an OpenShift cluster: its Cluster Network Operator owns the Service range (serviceNetwork), and \
              reverts and forbids any change of it, so that it can't be renumbered"
         );
     }
-    let ranges = default_ranges(client).await?;
-    let change = Change::new(&ranges, &given.to).map_err(anyhow::Error::msg)?;
+    let service_cidrs = objects::list(client, SERVICE_CIDR).await?;
+    let service_cidr = |name: &str| service_cidrs.iter().find(|found| object::name(found) == name);
+    let default = service_cidr(DEFAULT_SERVICE_CIDR);
+    let default = default.context("there is no ServiceCIDR kubernetes: Kubernetes 1.34 or later is needed")?;
+    let ranges: Vec<IpNet> = parsed(default, "/spec/cidrs");
+    let change = Change::new(&ranges, to).map_err(anyhow::Error::msg)?;
     let mut findings = Findings::default();
     if version.minor.trim_end_matches('+').parse::<u32>().unwrap_or_default() < LEAST_MINOR {
         let message =
             format!("it has version 1.{}, which also keeps addresses in a bitmap of the flag's range", version.minor);
-        findings.add(Before::Begin, "version", "API server", message, "upgrade Kubernetes to 1.34 or later");
+        findings.add(Before::Begin, "version", "API server", &message, "upgrade Kubernetes to 1.34 or later");
     }
-    if let Some(why) = &given.unmapped_settings {
+    if let Some(why) = unmapped_settings {
         let remedy = "let the server use pool objects: `clusterip settings` converts the settings";
-        findings.add(Before::Begin, "settings", "server", why, remedy);
+        findings.add(Before::Begin, "settings", "server", &why, remedy);
     }
     for name in [OLD_SERVICE_CIDR, NEW_SERVICE_CIDR] {
-        let found = objects::get(client, SERVICE_CIDR, None, name).await?;
-        if found.is_some_and(|found| found.pointer("/metadata/deletionTimestamp").is_some()) {
+        if service_cidr(name).is_some_and(is_being_deleted) {
             let message = "Services have had its addresses since an earlier renumbering";
-            findings.add(Before::Begin, "range", format!("ServiceCIDR {name}"), message, "give them other addresses");
+            findings.add(Before::Begin, "range", &format!("ServiceCIDR {name}"), message, "give them other addresses");
         }
     }
     let settings = check_pools(client, &change, &mut findings).await?;
     let around = Surroundings {
         exempt_namespaces: settings.exempt_namespaces.clone(),
-        load_balancers: given.load_balancers,
+        load_balancers,
         dns_seconds: cluster_dns::options(client, None, None).await.grace_period,
         ..Surroundings::default()
     };
-    let (nodes, api_servers, swapped, rows, owners) = Default::default();
-    let mut read = Read { change: &change, around, nodes, api_servers, swapped, rows, findings, owners };
+    let (rows, owners, has_kubeadm_config) = Default::default();
+    let mut read = Read { change: &change, around, rows, findings, owners, has_kubeadm_config };
     for place in &PLACES {
         objects::for_each(client, place.kind, place.namespace, ListParams::default(), |object| {
             read.note(place, &object)
         })
         .await?;
     }
-    let Read { rows: mut services, mut findings, nodes, api_servers, swapped, .. } = read;
+    let Read { rows: mut services, mut findings, has_kubeadm_config, .. } = read;
     services.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+    let switched = services.iter().filter(|row| row.way == Way::Switch);
+    let swapped: Vec<_> = switched.clone().flat_map(|row| change.changed(&row.addresses)).collect();
     check_sizes(&services, &change, &mut findings);
     check_new_addresses(settings, &swapped, &mut findings);
-    check_certificates(&api_servers, given, &change.new_kubernetes(&ranges), &mut findings).await;
-    check_kubelets(client, &nodes, &change, &mut findings).await;
-    let dns = swapped.iter().filter(|swapped| swapped.is_dns).map(|swapped| swapped.new);
-    let steps = installer.steps(&change, &change.applied(&ranges), &joined(dns, ","))?;
+    if let Some(new) = change.new_kubernetes(&ranges) {
+        check_certificates(new, &api_servers(client).await?, api_server, &mut findings).await;
+    }
+    check_kubelets(client, &change, &mut findings).await?;
+    let dns = switched.filter(|row| row.namespace == "kube-system").flat_map(|row| change.changed(&row.addresses));
+    let installer = Installer::of(&version.git_version, has_kubeadm_config);
+    let steps = installer.steps(&change, &change.applied(&ranges), &joined(dns.map(|(_, new)| new), ","))?;
+    let new_addresses = swapped.iter().map(|(_, new)| *new).collect();
+    let record = Record { new_addresses, ..Record::new(change.clone(), ranges) };
     let (version, installer, findings) = (version.git_version, installer.as_str(), findings.into_sorted());
-    let new_addresses = swapped.into_iter().map(|swapped| swapped.new).collect();
     let count = |way| services.iter().filter(|row| row.way == way).count();
-    let summary = Summary {
-        seamless: count(Way::Seamless),
-        plain: count(Way::Plain),
-        switch: count(Way::Switch),
-        stay: count(Way::Stays),
-        ready: findings.iter().all(|finding| finding.before != Before::Begin),
-    };
-    Ok(Check { change, ranges, new_addresses, version, installer, services, findings, steps, summary })
+    let [seamless, plain, switch, stay] = [Way::Seamless, Way::Plain, Way::Switch, Way::Stays].map(count);
+    let ready = findings.iter().all(|finding| finding.before != Before::Begin);
+    let summary = Summary { seamless, plain, switch, stay, ready };
+    Ok(Check { change, record, version, installer, services, findings, steps, summary })
 }
 
 /// What is collected while the objects of a cluster are listed.
 struct Read<'c> {
     change: &'c Change,
     around: Surroundings,
-    nodes: Vec<String>,
-    api_servers: Vec<SocketAddr>,
-    swapped: Vec<Swapped>,
     rows: Vec<ServiceRow>,
     findings: Findings,
     /// The objects with findings: the Pods of one owner have the same.
     owners: BTreeSet<String>,
-}
-
-/// An address of `default/kubernetes` or of DNS, and the one that it gets.
-struct Swapped {
-    is_dns: bool,
-    old: IpAddr,
-    new: IpAddr,
+    has_kubeadm_config: bool,
 }
 
 impl Read<'_> {
     fn note(&mut self, place: &Place, object: &Value) {
         let kind = place.kind.1;
         match kind {
-            "Service" => self.note_service(object),
-            "Node" => self.nodes.push(object::name(object).to_owned()),
-            "EndpointSlice" => {
+            "Service" => self.rows.extend(services::row(object, self.change, &self.around)),
+            "EndpointSlice" if ready_endpoints(std::slice::from_ref(object)).next().is_some() => {
                 let service = object::text(object, &["metadata", "labels", "kubernetes.io/service-name"]);
-                let service = ServiceKey::new(object::namespace(object), service);
-                if (service.namespace.as_str(), service.name.as_str()) == ("default", "kubernetes") {
-                    self.api_servers.extend(api_servers(object));
-                    return;
-                }
-                if ready_endpoints(std::slice::from_ref(object)).next().is_some() {
-                    self.around.ready.insert(service);
-                }
+                self.around.ready.insert(ServiceKey::new(object::namespace(object), service));
             }
+            "ConfigMap" => self.has_kubeadm_config |= object::name(object) == "kubeadm-config",
             _ => {
                 for (service, blocking) in Calls::of(object).services {
                     let caller = || (format!("{kind} {}", object::name(object)), None);
@@ -239,30 +193,14 @@ impl Read<'_> {
         }
     }
 
-    fn note_service(&mut self, service: &Value) {
-        self.rows.extend(services::row(service, self.change, &self.around));
-        let is_dns = is_dns(service);
-        if is_dns || is_kubernetes(service) {
-            let old = addresses(service).into_iter().filter(|address| self.change.is_old(*address));
-            let swapped = old.filter_map(|old| Some(Swapped { is_dns, old, new: self.change.address(old)? }));
-            self.swapped.extend(swapped);
-        }
-    }
-
     /// Nodes and Pods must have no address of a new range.
     fn note_overlaps(&mut self, kind: &str, object: &Value) {
-        let fields = |path: &str, field: &'static str| {
-            let items = object.pointer(path).and_then(Value::as_array).into_iter().flatten();
-            items.filter_map(move |item| item.get(field)?.as_str())
-        };
-        let parts: Vec<&str> = match kind {
-            "Node" => texts(object, "/spec/podCIDRs").chain(fields("/status/addresses", "address")).collect(),
-            "Pod" => fields("/status/podIPs", "ip").collect(),
-            _ => return,
-        };
-        let name = [object::namespace(object), object::name(object)].into_iter().filter(|part| !part.is_empty());
-        let name = format!("{kind} {}", joined(name, "/"));
-        parts.into_iter().for_each(|text| note_overlap(self.change, text, &name, &mut self.findings));
+        let fields = items(object, "/status/addresses").filter_map(|address| address.get("address"));
+        let fields = fields.chain(items(object, "/status/podIPs").filter_map(|address| address.get("ip")));
+        for text in texts(object, "/spec/podCIDRs").chain(fields.filter_map(Value::as_str)) {
+            let name = named(kind, object::namespace(object), object::name(object));
+            note_overlap(self.change, text, &name, &mut self.findings);
+        }
     }
 }
 
@@ -270,16 +208,8 @@ fn note_overlap(change: &Change, text: &str, object: &str, findings: &mut Findin
     let Some(span) = parse_span(text) else { return };
     if let Some(pair) = change.0.iter().find(|pair| Span::from(pair.to).meets(&span)) {
         let message = format!("it has {text}, which overlaps with the new range {}", pair.to);
-        findings.add(Before::Begin, "overlap", object, message, "choose another range");
+        findings.add(Before::Begin, "overlap", object, &message, "choose another range");
     }
-}
-
-/// The addresses of the API servers in an EndpointSlice of `default/kubernetes`.
-pub fn api_servers(slice: &Value) -> Vec<SocketAddr> {
-    let items = |field: &str| slice.get(field).and_then(Value::as_array).into_iter().flatten();
-    let ports: Vec<u16> = items("ports").filter_map(|port| port.get("port")?.as_u64()?.try_into().ok()).collect();
-    let addresses = items("endpoints").flat_map(|endpoint| parsed::<IpAddr>(endpoint, "/addresses"));
-    addresses.flat_map(|address| ports.iter().map(move |port| SocketAddr::new(address, *port))).collect()
 }
 
 /// Whether the pools can be mapped to the new ranges, and pools of other kinds overlap with these. Returns the settings
@@ -295,33 +225,29 @@ async fn check_pools(client: &Client, change: &Change, findings: &mut Findings) 
             continue;
         }
         if spec.get("serviceCIDRSelector").is_some_and(|selector| !selector.is_null()) {
-            let (message, remedy) =
-                ("it selects ServiceCIDRs by labels", "give it cidrs in place of serviceCIDRSelector");
-            findings.add(Before::Begin, "pool", object, message, remedy);
+            let remedy = "give it cidrs in place of serviceCIDRSelector";
+            findings.add(Before::Begin, "pool", &object, "it selects ServiceCIDRs by labels", remedy);
         } else if let Err(text) = change.spec(spec) {
             let message = format!("{text} has no place in the new range, which is smaller");
-            findings.add(Before::Begin, "pool", object, message, "choose a larger range, or change the pool first");
+            findings.add(Before::Begin, "pool", &object, &message, "choose a larger range, or change the pool first");
         }
     }
     let compiled = live_settings::compile_cluster(client).await;
     let compiled = compiled.map_err(|error| failed("the pools of the cluster can't be read", &error))?;
-    Ok(match compiled {
-        Some(compiled) => Settings::from_value(&compiled.document)?,
-        None => Settings::default(),
-    })
+    Ok(compiled.map(|compiled| Settings::from_value(&compiled.document)).transpose()?.unwrap_or_default())
 }
 
 /// Whether a pool could give another Service an address that `default/kubernetes` or DNS will get. It is free until the
 /// switch.
-fn check_new_addresses(mut settings: Settings, swapped: &[Swapped], findings: &mut Findings) {
+fn check_new_addresses(mut settings: Settings, swapped: &[(IpAddr, IpAddr)], findings: &mut Findings) {
     // A pool never hands out the first address of the Service range, but does not know that of the new one.
     settings.service_cidrs.clear();
     for pool in &settings.pools {
-        for Swapped { old, new, .. } in swapped {
+        for (old, new) in swapped {
             if settings.candidates(pool, Family::of(*old)).contains(*old) {
                 let message = format!("it could give another Service {new}, to which {old} is changed by the switch");
                 let remedy = format!("add {old} to its exclude, or let its reserved contain it");
-                findings.add(Before::Begin, "pool", format!("ServicePool {}", pool.name), message, remedy);
+                findings.add(Before::Begin, "pool", &format!("ServicePool {}", pool.name), &message, &remedy);
             }
         }
     }
@@ -334,37 +260,37 @@ fn check_sizes(rows: &[ServiceRow], change: &Change, findings: &mut Findings) {
         let range = format!("range {}", pair.to);
         if Span::from(pair.to).count() < needed {
             let message = format!("it has too few addresses: {needed} are needed");
-            findings.add(Before::Begin, "size", &range, message, "choose a larger range");
+            findings.add(Before::Begin, "size", &range, &message, "choose a larger range");
         }
         if pair.to.addr().is_ipv6() && pair.to.prefix_len() < SHORTEST_V6 {
             let message = format!("the API server accepts no IPv6 range larger than /{SHORTEST_V6}");
-            findings.add(Before::Begin, "size", &range, message, "choose a smaller range");
+            findings.add(Before::Begin, "size", &range, &message, "choose a smaller range");
         }
     }
 }
 
 /// Whether the certificate of each API server names the new address of `default/kubernetes`.
-async fn check_certificates(endpoints: &[SocketAddr], given: &Given, new: &[IpAddr], findings: &mut Findings) {
-    if new.is_empty() {
-        return;
-    }
-    let remedy = format!("add {} to the certificate, and keep the old one", joined(new, ", "));
-    let (mut found, unreachable) = certificates_lacking(endpoints, new, true).await;
+async fn check_certificates(new: IpAddr, endpoints: &[SocketAddr], api_server: &[SocketAddr], findings: &mut Findings) {
+    let remedy = format!("add {new} to the certificate, and keep the old one");
+    let (mut found, unreachable) = certificates::lacking(new, endpoints, true).await;
     if !unreachable.is_empty() {
         // From outside of the cluster, perhaps only a load balancer in front of the API servers can be reached.
-        found.extend(certificates_lacking(&given.api_server, new, false).await.0);
+        found.extend(certificates::lacking(new, api_server, false).await.0);
         let message =
             format!("their certificates can't be read from here: {}", joined(unreachable.iter().take(5), "; "));
-        findings.add(Before::Switch, "certificate", "API servers", message, format!("check them yourself: {remedy}"));
+        findings.add(Before::Switch, "certificate", "API servers", &message, &format!("check them yourself: {remedy}"));
     }
-    for (server, missing) in found {
-        let message = format!("its certificate does not name {}", joined(missing, ", "));
-        findings.add(Before::Switch, "certificate", format!("API server {server}"), message, &remedy);
+    for server in found {
+        let message = format!("its certificate does not name {new}");
+        findings.add(Before::Switch, "certificate", &format!("API server {server}"), &message, &remedy);
     }
 }
 
 /// Which kubelets give Pods an old DNS address.
-pub async fn check_kubelets(client: &Client, nodes: &[String], change: &Change, findings: &mut Findings) {
+pub async fn check_kubelets(client: &Client, change: &Change, findings: &mut Findings) -> anyhow::Result<()> {
+    let mut nodes = Vec::new();
+    let name = |node| nodes.push(object::name(&node).to_owned());
+    objects::for_each(client, NODE, None, ListParams::default(), name).await?;
     let asked = nodes.iter().map(|node| async move { (node, cluster_dns_of(client, node).await) });
     let answers: Vec<_> = futures::stream::iter(asked).buffered(KUBELETS_AT_ONCE).collect().await;
     let mut unknown = BTreeMap::<String, Vec<&String>>::new();
@@ -376,7 +302,7 @@ pub async fn check_kubelets(client: &Client, nodes: &[String], change: &Change, 
                     let new = joined(old.iter().filter_map(|address| change.address(**address)), ",");
                     let message = format!("its kubelet gives Pods the DNS address {}", joined(&old, ","));
                     let remedy = format!("after the switch, set clusterDNS to {new}, and restart the kubelet");
-                    findings.add(Before::Finish, "kubelet", format!("Node {node}"), message, remedy);
+                    findings.add(Before::Finish, "kubelet", &format!("Node {node}"), &message, &remedy);
                 }
             }
             Err(reason) => unknown.entry(reason).or_default().push(node),
@@ -385,8 +311,9 @@ pub async fn check_kubelets(client: &Client, nodes: &[String], change: &Change, 
     for (reason, nodes) in unknown {
         let message = format!("the configuration of {} can't be read: {reason}", several(nodes.len(), "kubelet"));
         let nodes = joined(nodes.iter().take(3), ", ");
-        findings.add(Before::Finish, "kubelet", format!("Nodes {nodes}"), message, "check clusterDNS on these nodes");
+        findings.add(Before::Finish, "kubelet", &format!("Nodes {nodes}"), &message, "check clusterDNS on these nodes");
     }
+    Ok(())
 }
 
 async fn cluster_dns_of(client: &Client, node: &str) -> Result<Vec<IpAddr>, String> {

@@ -34,15 +34,8 @@ pub struct Findings {
 }
 
 impl Findings {
-    pub fn add(
-        &mut self,
-        before: Before,
-        kind: &'static str,
-        object: impl Into<String>,
-        message: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        let (object, message, remedy) = (object.into(), message.into(), remedy.into());
+    pub fn add(&mut self, before: Before, kind: &'static str, object: &str, message: &str, remedy: &str) {
+        let (object, message, remedy) = (object.to_owned(), message.to_owned(), remedy.to_owned());
         self.push(Finding { before, kind, object, message, remedy });
     }
 
@@ -100,7 +93,7 @@ mod tests {
     fn findings_that_are_not_kept_are_counted() {
         let mut findings = Findings::default();
         for nth in 0..MOST_OF_KIND + 2 {
-            findings.add(Before::Finish, "mention", format!("Pod {nth:03}"), "message", "remedy");
+            findings.add(Before::Finish, "mention", &format!("Pod {nth:03}"), "message", "remedy");
         }
         findings.add(Before::Begin, "overlap", "Node a", "message", "remedy");
         let shown: Vec<_> = findings.into_sorted().into_iter().map(|finding| finding.object).collect();

@@ -13,14 +13,12 @@ pub enum Installer {
     Kubeadm,
     K3s,
     Rke2,
-    OpenShift,
     Unknown,
 }
 
 impl Installer {
-    pub fn of(version: &str, groups: &[String], has_kubeadm_config: bool) -> Self {
+    pub fn of(version: &str, has_kubeadm_config: bool) -> Self {
         match () {
-            () if groups.iter().any(|group| group == "config.openshift.io") => Self::OpenShift,
             () if version.contains("+k3s") => Self::K3s,
             () if version.contains("+rke2") => Self::Rke2,
             () if has_kubeadm_config => Self::Kubeadm,
@@ -33,7 +31,6 @@ impl Installer {
             Self::Kubeadm => "kubeadm",
             Self::K3s => "K3s",
             Self::Rke2 => "RKE2",
-            Self::OpenShift => "OpenShift",
             Self::Unknown => "unknown",
         }
     }
@@ -73,19 +70,17 @@ mod tests {
     fn installer_is_known_by_what_it_leaves_in_the_cluster() {
         struct Case {
             version: &'static str,
-            group: &'static str,
             kubeadm: bool,
             expected: Installer,
         }
-        let case = |version, group, kubeadm, expected| Case { version, group, kubeadm, expected };
-        for Case { version, group, kubeadm, expected } in [
-            case("v1.36.3", "apps", true, Installer::Kubeadm),
-            case("v1.36.3", "apps", false, Installer::Unknown),
-            case("v1.36.3+k3s1", "helm.cattle.io", false, Installer::K3s),
-            case("v1.36.3+rke2r1", "helm.cattle.io", false, Installer::Rke2),
-            case("v1.36.3", "config.openshift.io", false, Installer::OpenShift),
+        let case = |version, kubeadm, expected| Case { version, kubeadm, expected };
+        for Case { version, kubeadm, expected } in [
+            case("v1.36.3", true, Installer::Kubeadm),
+            case("v1.36.3", false, Installer::Unknown),
+            case("v1.36.3+k3s1", false, Installer::K3s),
+            case("v1.36.3+rke2r1", false, Installer::Rke2),
         ] {
-            assert_eq!(Installer::of(version, &[group.to_owned()], kubeadm), expected, "{version} {group}");
+            assert_eq!(Installer::of(version, kubeadm), expected, "{version} {kubeadm}");
         }
     }
 

@@ -1,11 +1,11 @@
 //! Which objects name addresses of the old ranges.
 
-use clusterip_cluster::object;
+use clusterip_cluster::object::{self, items};
 use clusterip_moves::renumbering::change::Change;
 use serde_json::Value;
 
 use super::findings::{Before, Finding};
-use super::objects::Kind;
+use super::objects::{Kind, named};
 
 /// A kind, and the parts of its objects in which addresses are searched.
 pub struct Place {
@@ -44,37 +44,32 @@ impl Place {
     /// The first address of an old range in an object of this kind. A Pod is named by its owner, whose other Pods name
     /// the same address.
     pub fn mention(&self, object: &Value, change: &Change) -> Option<Finding> {
-        let found = self.parts.iter().find_map(|part| {
+        let (path, text) = self.parts.iter().find_map(|part| {
             let (path, text) = first(object.pointer(part)?, change)?;
             Some((format!("{}{path}", part.trim_start_matches('/').replace('/', ".")), text))
-        });
-        let (path, text) = found?;
-        let (namespace, name) = (object::namespace(object), object::name(object));
-        let named = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+        })?;
+        let (kind, namespace, name) = (self.kind.1, object::namespace(object), object::name(object));
         let is_administrators = namespace == "kube-system"
-            && match self.kind.1 {
+            && match kind {
                 "Pod" => ["kube-apiserver-", "kube-controller-manager-"].iter().any(|it| name.starts_with(it)),
                 "ConfigMap" => matches!(name, "kubeadm-config" | "kubelet-config"),
                 _ => false,
             };
-        let owner = owner(object).filter(|_| self.kind.1 == "Pod" && !is_administrators);
-        let object = match owner {
-            Some((kind, owner)) => format!("{kind} {namespace}/{owner}"),
-            None => format!("{} {named}", self.kind.1),
-        };
+        let owner = owner(object).filter(|_| kind == "Pod" && !is_administrators);
+        let (kind, name) = owner.unwrap_or((kind, name));
         let (before, remedy) = match is_administrators {
             true => (Before::Switch, "change it with the steps of the administrator"),
             false => (Before::Finish, "change it to the new address, or to the name of the Service"),
         };
-        let message = format!("{path} names {text}");
+        let (object, message) = (named(kind, namespace, name), format!("{path} names {text}"));
         Some(Finding { before, kind: "address", object, message, remedy: remedy.to_owned() })
     }
 }
 
 /// The kind and the name of the controller of a Pod.
 pub fn owner(object: &Value) -> Option<(&str, &str)> {
-    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
-    let controller = owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))?;
+    let mut owners = items(object, "/metadata/ownerReferences");
+    let controller = owners.find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))?;
     Some((controller.get("kind")?.as_str()?, controller.get("name")?.as_str()?))
 }
 

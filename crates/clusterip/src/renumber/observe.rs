@@ -1,10 +1,9 @@
 //! Reads what decides the next step of a renumbering.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use clusterip_cluster::object;
+use clusterip_cluster::object::{self, items, texts};
 use clusterip_core::service::addresses;
 use clusterip_moves::method::ready_endpoints;
 use clusterip_moves::renumbering::change::{Change, Direction};
@@ -21,13 +20,15 @@ use kube::api::ListParams;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::certificates::certificates_lacking;
-use super::check::{api_servers, check_kubelets, parsed, texts};
-use super::findings::{Before, Findings};
+use super::certificates;
+use super::check::check_kubelets;
+use super::findings::Findings;
 use super::mentions::owner;
-use super::objects::{EVENT, NODE, POD, SERVICE, SERVICE_CIDR, SERVICE_POOL, endpoint_slices, for_each, get};
+use super::objects::{
+    EVENT, POD, SERVICE, SERVICE_CIDR, SERVICE_POOL, api_servers, endpoint_slices, for_each, get, is_being_deleted,
+    list, named, parsed,
+};
 use super::services::{is_dns, is_kubernetes};
-use crate::text::joined;
 
 /// After this time, each API server has compared the default ServiceCIDR with its flag: it does so every 10 seconds.
 const COMPARED_AFTER: Duration = Duration::from_secs(15);
@@ -45,9 +46,7 @@ pub struct Observer {
 
 /// All pools of Services.
 pub async fn pools(client: &Client) -> anyhow::Result<Vec<Value>> {
-    let mut pools = Vec::new();
-    for_each(client, SERVICE_POOL, None, ListParams::default(), |pool| pools.push(pool)).await?;
-    Ok(pools)
+    list(client, SERVICE_POOL).await
 }
 
 /// Whether a pool has addresses of a range that the change replaces.
@@ -58,14 +57,8 @@ pub fn is_changed(pool: &Value, change: &Change) -> bool {
 impl Observer {
     pub fn new(client: Client, server_namespace: &str) -> Self {
         let server_namespace = server_namespace.to_owned();
-        Self {
-            client,
-            server_namespace,
-            default: None,
-            has_moved: false,
-            has_replaced_default: false,
-            asks_kubelets: true,
-        }
+        let (default, has_moved, has_replaced_default) = Default::default();
+        Self { client, server_namespace, default, has_moved, has_replaced_default, asks_kubelets: true }
     }
 
     pub async fn observe(&mut self, goal: Goal, record: &Record) -> anyhow::Result<Observed> {
@@ -101,7 +94,8 @@ impl Observer {
             Goal::Switch | Goal::Finish { .. } => true,
         };
         if counts_services {
-            observe_services(&client, record, &swaps, &mut observed).await?;
+            let note = |service| note_service(&service, record, &swaps, &mut observed);
+            for_each(&client, SERVICE, None, ListParams::default(), note).await?;
         }
         if matches!((goal, record.phase), (Goal::Finish { .. }, Phase::Switched)) {
             observed.users_of_old = self.users_of_old(record).await?;
@@ -111,16 +105,13 @@ impl Observer {
 
     /// The ServiceCIDRs, and the reports of API servers whose flag differs from the default one.
     async fn observe_service_cidrs(&mut self, observed: &mut Observed) -> anyhow::Result<()> {
-        let mut default = None;
-        for_each(&self.client, SERVICE_CIDR, None, ListParams::default(), |found| {
-            let is_being_deleted = found.pointer("/metadata/deletionTimestamp").is_some();
-            let range = ServiceCidr { cidrs: parsed(&found, "/spec/cidrs"), is_being_deleted, is_settled: false };
-            if object::name(&found) == DEFAULT_SERVICE_CIDR {
-                default = Some(object::text(&found, &["metadata", "uid"]).to_owned());
-            }
-            observed.service_cidrs.insert(object::name(&found).to_owned(), range);
-        })
-        .await?;
+        let found = list(&self.client, SERVICE_CIDR).await?;
+        observed.service_cidrs.extend(found.iter().map(|found| {
+            let (cidrs, is_being_deleted) = (parsed(found, "/spec/cidrs"), is_being_deleted(found));
+            (object::name(found).to_owned(), ServiceCidr { cidrs, is_being_deleted, is_settled: false })
+        }));
+        let default = found.iter().find(|found| object::name(found) == DEFAULT_SERVICE_CIDR);
+        let default = default.map(|found| object::text(found, &["metadata", "uid"]).to_owned());
         let known = self.default.take().filter(|(known, _)| default.as_ref() == Some(known));
         let Some(uid) = default else { return Ok(()) };
         let since = known.map_or_else(Instant::now, |(_, since)| since);
@@ -142,7 +133,7 @@ async fn old_flags(client: &Client, wanted: &[IpNet]) -> anyhow::Result<Vec<Stri
     let mut others = Vec::new();
     let selected = ListParams::default().labels("component=kube-apiserver");
     for_each(client, POD, Some("kube-system"), selected, |pod| {
-        let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
+        let containers = items(&pod, "/spec/containers");
         let mut words = containers.flat_map(|container| texts(container, "/command").chain(texts(container, "/args")));
         let Some(flag) = words.find_map(|word| word.strip_prefix(FLAG)) else { return };
         let ranges: Result<Vec<IpNet>, _> = flag.split(',').map(|range| range.trim().parse()).collect();
@@ -156,13 +147,10 @@ async fn old_flags(client: &Client, wanted: &[IpNet]) -> anyhow::Result<Vec<Stri
 
 /// The API servers that can be reached and whose certificates do not name the new address of `default/kubernetes`.
 async fn old_certificates(client: &Client, record: &Record) -> anyhow::Result<Vec<String>> {
-    let servers: Vec<_> =
-        endpoint_slices(client, "default", "kubernetes").await?.iter().flat_map(api_servers).collect();
-    let (lacking, _) = certificates_lacking(&servers, &record.change.new_kubernetes(&record.ranges), true).await;
-    let text = |(server, missing): &(SocketAddr, Vec<IpAddr>)| {
-        format!("the certificate of API server {server} does not name {}", joined(missing, ", "))
-    };
-    Ok(lacking.iter().map(text).collect())
+    let Some(new) = record.change.new_kubernetes(&record.ranges) else { return Ok(Vec::new()) };
+    let (lacking, _) = certificates::lacking(new, &api_servers(client).await?, true).await;
+    let text = |server| format!("the certificate of API server {server} does not name {new}");
+    Ok(lacking.into_iter().map(text).collect())
 }
 
 pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapState> {
@@ -222,16 +210,6 @@ fn is_alias(service: &Value) -> bool {
     service.pointer("/metadata/labels").is_some_and(|labels| labels.get(ALIAS_LABEL).is_some())
 }
 
-async fn observe_services(
-    client: &Client,
-    record: &Record,
-    swaps: &[Swap],
-    observed: &mut Observed,
-) -> anyhow::Result<()> {
-    for_each(client, SERVICE, None, ListParams::default(), |service| note_service(&service, record, swaps, observed))
-        .await
-}
-
 /// Notes a Service if it has an address of the old or of the new ranges and is not part of a swap. Any user can make a
 /// Service that looks temporary: it counts as any other, because it keeps a ServiceCIDR from being deleted.
 fn note_service(service: &Value, record: &Record, swaps: &[Swap], observed: &mut Observed) {
@@ -271,7 +249,7 @@ impl Observer {
             let is_older = created.is_ok_and(|created| since.is_none_or(|since| created.as_second() <= since));
             if is_older && !is_mirror && !matches!(phase, "Succeeded" | "Failed") {
                 let (kind, name) = owner(&pod).unwrap_or(("Pod", object::name(&pod)));
-                let key = format!("{kind} {}/{name}", object::namespace(&pod));
+                let key = named(kind, object::namespace(&pod), name);
                 let key = if pods.len() < Names::MOST || pods.contains_key(&key) { key } else { "others".to_owned() };
                 *pods.entry(key).or_default() += 1;
             }
@@ -283,13 +261,11 @@ impl Observer {
 
     /// The kubelets that give Pods an old DNS address, and those that can't be asked.
     pub async fn old_kubelets(&self, record: &Record) -> anyhow::Result<Vec<String>> {
-        let (mut nodes, mut findings) = (Vec::new(), Findings::default());
+        let mut findings = Findings::default();
         if self.asks_kubelets {
-            let named = |node| nodes.push(object::name(&node).to_owned());
-            for_each(&self.client, NODE, None, ListParams::default(), named).await?;
-            check_kubelets(&self.client, &nodes, &record.change, &mut findings).await;
+            check_kubelets(&self.client, &record.change, &mut findings).await?;
         }
-        let found = findings.into_sorted().into_iter().filter(|finding| finding.before == Before::Finish);
+        let found = findings.into_sorted().into_iter();
         Ok(found.map(|finding| format!("{}: {}", finding.object, finding.message)).collect())
     }
 }

@@ -40,60 +40,50 @@ pub fn is_kubernetes(service: &Value) -> bool {
     (object::namespace(service), object::name(service)) == ("default", "kubernetes")
 }
 
-pub fn is_temporary(service: &Value) -> bool {
-    let label = |key: &str| service.get("metadata")?.get("labels")?.get(key)?.as_str();
-    looks_temporary(object::name(service), label)
-}
-
 /// The row of a Service; `None` if it has no address of an old range.
 pub fn row(service: &Value, change: &Change, around: &Surroundings) -> Option<ServiceRow> {
     let addresses = addresses(service);
-    if !addresses.iter().any(|address| change.is_old(*address)) || is_temporary(service) {
+    let label = |key: &str| service.get("metadata")?.get("labels")?.get(key)?.as_str();
+    if !addresses.iter().any(|address| change.is_old(*address)) || looks_temporary(object::name(service), label) {
         return None;
     }
-    let ServiceKey { namespace, name } = ServiceKey::new(object::namespace(service), object::name(service));
-    let (way, why, interruption_seconds) = way(service, &addresses, change, around);
+    let key = ServiceKey::new(object::namespace(service), object::name(service));
+    let (way, why, interruption_seconds) = if is_kubernetes(service) || is_dns(service) {
+        (Way::Switch, "clients notice nothing: an alias holds the old address until finish".to_owned(), 0)
+    } else if let Some(why) = why_it_stays(service, &key, around) {
+        (Way::Stays, why, 0)
+    } else {
+        // A Service whose address has no place in the new range gets another one of it.
+        let to: Vec<IpAddr> = addresses.iter().filter_map(|address| change.address(*address)).collect();
+        let is_ready = around.ready.contains(&key);
+        let method = method(service, &to, is_ready);
+        let way = if method == Method::Seamless { Way::Seamless } else { Way::Plain };
+        let is_interrupted = way == Way::Plain && is_ready;
+        (way, format!("clients {method}"), if is_interrupted { around.dns_seconds } else { 0 })
+    };
+    let ServiceKey { namespace, name } = key;
     Some(ServiceRow { namespace, name, addresses, way, why, interruption_seconds })
 }
 
-fn way(service: &Value, addresses: &[IpAddr], change: &Change, around: &Surroundings) -> (Way, String, u32) {
-    let key = ServiceKey::new(object::namespace(service), object::name(service));
-    let stays = |why: String| (Way::Stays, why, 0);
-    if is_kubernetes(service) || is_dns(service) {
-        return (Way::Switch, "clients notice nothing: an alias holds the old address until finish".to_owned(), 0);
-    }
-    if may_be_set_by_hand(service) {
-        let why = "its address was set by hand: remove clusterIP from its manifest, delete the Service and create it \
-                   again";
-        return stays(why.to_owned());
-    }
-    if object::text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
-        return stays(format!("it has the annotation {MOVE_ANNOTATION}: never, which its author must remove"));
-    }
-    if around.exempt_namespaces.contains(&key.namespace) {
-        let why =
-            "its namespace is in exemptNamespaces: remove the namespace from there for the time of the renumbering";
-        return stays(why.to_owned());
-    }
-    if let Some((caller, webhook)) = around.callers.get(&key) {
+fn why_it_stays(service: &Value, key: &ServiceKey, around: &Surroundings) -> Option<String> {
+    Some(if may_be_set_by_hand(service) {
+        "its address was set by hand: remove clusterIP from its manifest, delete the Service and create it again".into()
+    } else if object::text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
+        format!("it has the annotation {MOVE_ANNOTATION}: never, which its author must remove")
+    } else if around.exempt_namespaces.contains(&key.namespace) {
+        "its namespace is in exemptNamespaces: remove the namespace from there for the time of the renumbering".into()
+    } else if let Some((caller, webhook)) = around.callers.get(key) {
         let blocking = webhook.as_ref().map_or(String::new(), |webhook| {
             format!(
                 "; if its webhook {webhook} blocks the move, set failurePolicy: Ignore in it for the time of the move"
             )
         });
-        return stays(format!("the control plane calls it ({caller}): move it with {MOVE_OPTION} {key}{blocking}"));
-    }
-    if object::text(service, &["spec", "type"]) == "LoadBalancer" && !around.load_balancers {
-        let why = "it is of type LoadBalancer: its cloud may remove the load balancer; use --load-balancers";
-        return stays(why.to_owned());
-    }
-    // A Service whose address has no place in the new range gets another one of it.
-    let to: Vec<IpAddr> = addresses.iter().filter_map(|address| change.address(*address)).collect();
-    let is_ready = around.ready.contains(&key);
-    match method(service, &to, is_ready) {
-        method @ Method::Seamless => (Way::Seamless, format!("clients {method}"), 0),
-        method => (Way::Plain, format!("clients {method}"), if is_ready { around.dns_seconds } else { 0 }),
-    }
+        format!("the control plane calls it ({caller}): move it with {MOVE_OPTION} {key}{blocking}")
+    } else if object::text(service, &["spec", "type"]) == "LoadBalancer" && !around.load_balancers {
+        "it is of type LoadBalancer: its cloud may remove the load balancer; use --load-balancers".into()
+    } else {
+        return None;
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Stores the record of a renumbering: a ConfigMap in the namespace of the server, which tenants can't write.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use clusterip_cluster::api_error::{failed, if_found};
 use clusterip_moves::renumbering::record::{RECORD, Record};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -43,28 +43,22 @@ impl Store {
         let kept = joined(record.kept_ranges(), ",");
         let data = [(KEY, serde_json::to_string(record)?), (OLD_RANGES_KEY, kept)];
         let data = Some(data.map(|(key, value)| (key.to_owned(), value)).into());
-        let labels = Some([("app.kubernetes.io/name".to_owned(), "clusterip".to_owned())].into());
         let written = match self.stored.take() {
-            Some(stored) => {
-                let object = ConfigMap { data, ..stored };
-                self.api.replace(RECORD, &PostParams::default(), &object).await
-            }
+            Some(stored) => self.api.replace(RECORD, &PostParams::default(), &ConfigMap { data, ..stored }).await,
             None => {
+                let labels = Some([("app.kubernetes.io/name".to_owned(), "clusterip".to_owned())].into());
                 let metadata = ObjectMeta { name: Some(RECORD.to_owned()), labels, ..ObjectMeta::default() };
                 let object = ConfigMap { metadata, data, ..ConfigMap::default() };
                 self.api.create(&PostParams::default(), &object).await
             }
         };
-        match written {
-            Ok(written) => {
-                self.stored = Some(written);
-                Ok(())
+        self.stored = Some(written.map_err(|error| match error {
+            KubeError::Api(status) if status.code == 409 => {
+                anyhow!("another command has changed ConfigMap {}/{RECORD}: run only one at a time", self.namespace)
             }
-            Err(KubeError::Api(status)) if status.code == 409 => {
-                bail!("another command has changed ConfigMap {}/{RECORD}: run only one at a time", self.namespace)
-            }
-            Err(error) => Err(self.failed("written", &error)),
-        }
+            error => self.failed("written", &error),
+        })?);
+        Ok(())
     }
 
     pub async fn delete(&mut self) -> anyhow::Result<()> {

@@ -28,24 +28,23 @@ pub fn table(check: &Check, layout: Layout) -> String {
         let (namespace, name) = (harmless(&row.namespace), harmless(&row.name));
         vec![namespace, name, joined(&row.addresses, ","), paint(style, &json_name(row.way)), why]
     });
-    let services = columns::table(&["NAMESPACE", "SERVICE", "ADDRESS", "METHOD", "WHAT HAPPENS"], rows, layout);
+    let services = section(&["NAMESPACE", "SERVICE", "ADDRESS", "METHOD", "WHAT HAPPENS"], rows, layout);
     let lines = findings.iter().map(|finding| {
         let style = if finding.before == Before::Begin { style::ERROR } else { style::WARNING };
         let Finding { before, kind, object, message, remedy } = finding;
         let text = harmless(&format!("{message}: {remedy}"));
         vec![paint(style, &json_name(before)), (*kind).to_owned(), harmless(object), text]
     });
-    let lines = columns::table(&["BEFORE", "KIND", "OBJECT", "WHAT TO DO"], lines, layout);
+    let lines = section(&["BEFORE", "KIND", "OBJECT", "WHAT TO DO"], lines, layout);
     let steps =
         steps.iter().enumerate().map(|(at, step)| columns::paragraph(&format!("{}. {step}", at + 1), 2, 5, layout));
     let steps = ["After clusterip renumber begin:".to_owned()].into_iter().chain(steps).collect();
-    columns::sections([
-        vec![title],
-        if check.services.is_empty() { Vec::new() } else { services },
-        if findings.is_empty() { Vec::new() } else { lines },
-        steps,
-        vec![summary(check)],
-    ])
+    columns::sections([vec![title], services, lines, steps, vec![summary(check)]])
+}
+
+/// A table; no lines without rows.
+fn section(titles: &[&str], rows: impl ExactSizeIterator<Item = Vec<String>>, layout: Layout) -> Vec<String> {
+    if rows.len() == 0 { Vec::new() } else { columns::table(titles, rows, layout) }
 }
 
 /// Pool objects, each as a YAML document of its own.
@@ -54,8 +53,7 @@ pub fn pools(pools: &[Value]) -> anyhow::Result<String> {
     for pool in pools {
         let mut pool = pool.clone();
         pool["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
-        text.push_str("---\n");
-        text.push_str(&serde_saphyr::to_string(&pool)?);
+        text += &format!("---\n{}", serde_saphyr::to_string(&pool)?);
     }
     Ok(text)
 }
@@ -67,14 +65,14 @@ pub fn status_table(status: Option<&Status>) -> String {
         let endpoints = if swap.endpoints_equal { "the same endpoints" } else { "other endpoints" };
         vec![swap.service.clone(), joined(&swap.addresses, ","), swap.alias.clone(), endpoints.to_owned()]
     });
-    let swaps = columns::table(&["SERVICE", "OLD ADDRESS", "HELD BY", "WITH"], swaps, Layout::default());
+    let swaps = section(&["SERVICE", "OLD ADDRESS", "HELD BY", "WITH"], swaps, Layout::default());
     let list = |title: &str, items: &[String]| {
         let lines = items.iter().map(|item| format!("  {}", harmless(item)));
         if items.is_empty() { Vec::new() } else { std::iter::once(title.to_owned()).chain(lines).collect() }
     };
     columns::sections([
         vec![changes(&status.change), format!("phase: {}", status.phase.as_str()), format!("next: {}", status.next)],
-        if status.swaps.is_empty() { Vec::new() } else { swaps },
+        swaps,
         list("Services with an address of the old range:", &status.left_old),
         list("Pods and kubelets that know old addresses:", &status.users_of_old),
     ])

@@ -30,34 +30,32 @@ impl Change {
     /// The change of the ranges `from`, the primary one first, into the ranges `to`, at most one for each family.
     pub fn new(from: &[IpNet], to: &[IpNet]) -> Result<Self, String> {
         let is_v4 = |range: &IpNet| range.addr().is_ipv4();
-        if let Some(twice) =
-            to.iter().enumerate().find(|(at, range)| to[..*at].iter().any(|it| is_v4(it) == is_v4(range)))
-        {
-            return Err(format!("{} is the second new range of its family: give one for each family", twice.1));
+        let mut pairs: Vec<Pair> = Vec::new();
+        for to in to {
+            if pairs.iter().any(|pair| is_v4(&pair.to) == is_v4(to)) {
+                return Err(format!("{to} is the second new range of its family: give one for each family"));
+            }
+            let Some(from) = from.iter().find(|from| is_v4(from) == is_v4(to)).map(IpNet::trunc) else {
+                return Err(format!(
+                    "the cluster has no Service range of the family of {to}: a renumbering changes ranges, and adds \
+                     none"
+                ));
+            };
+            if overlap(from, *to) {
+                return Err(format!(
+                    "the new range {to} overlaps with the present one, {from}: choose another range, or add a \
+                     ServiceCIDR if the cluster only needs more addresses"
+                ));
+            }
+            pairs.push(Pair { from, to: *to });
         }
-        if let ([to, _], Some(from)) = (to, from.first())
+        if let ([Pair { to, .. }, _], Some(from)) = (pairs.as_slice(), from.first())
             && is_v4(to) != is_v4(from)
         {
             return Err(format!(
                 "{to} is the first new range, but the primary family of the cluster is that of {from}. The primary \
                  family can't change: Services that exist keep the order of their families, and an API server needs \
                  the family of its own address first. Name the ranges in the order of the cluster"
-            ));
-        }
-        let pair = |to: &IpNet| {
-            let from = from.iter().find(|from| is_v4(from) == is_v4(to)).map(IpNet::trunc);
-            from.map(|from| Pair { from, to: *to }).ok_or_else(|| {
-                format!(
-                    "the cluster has no Service range of the family of {to}: a renumbering changes ranges, and adds \
-                     none"
-                )
-            })
-        };
-        let pairs = to.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-        if let Some(Pair { from, to }) = pairs.iter().find(|pair| overlap(pair.from, pair.to)) {
-            return Err(format!(
-                "the new range {to} overlaps with the present one, {from}: choose another range, or add a ServiceCIDR \
-                 if the cluster only needs more addresses"
             ));
         }
         Ok(Self(pairs))
@@ -67,12 +65,8 @@ impl Change {
     pub fn directed(&self, direction: Direction) -> Self {
         match direction {
             Direction::Forward => self.clone(),
-            Direction::Back => self.inverse(),
+            Direction::Back => Self(self.0.iter().map(|Pair { from, to }| Pair { from: *to, to: *from }).collect()),
         }
-    }
-
-    fn inverse(&self) -> Self {
-        Self(self.0.iter().map(|Pair { from, to }| Pair { from: *to, to: *from }).collect())
     }
 
     /// The ranges of a cluster after the change, in the same order.
@@ -94,10 +88,10 @@ impl Change {
         self.0.iter().map(|pair| (after(pair.from.network(), 1), after(pair.to.network(), 1)))
     }
 
-    /// The new address of `default/kubernetes`, which has one of the first of these ranges; none if that one stays.
-    pub fn new_kubernetes(&self, ranges: &[IpNet]) -> Vec<IpAddr> {
-        let primary = self.0.iter().filter(|pair| ranges.first().is_some_and(|range| range.trunc() == pair.from));
-        primary.map(|pair| after(pair.to.network(), 1)).collect()
+    /// The new address of `default/kubernetes`, which has one of the first of these ranges; `None` if that one stays.
+    pub fn new_kubernetes(&self, ranges: &[IpNet]) -> Option<IpAddr> {
+        let primary = ranges.first()?.trunc();
+        self.0.iter().find(|pair| pair.from == primary).map(|pair| after(pair.to.network(), 1))
     }
 
     /// The address with the same distance from the beginning of its range; `None` if the new range is too small. An
@@ -110,27 +104,32 @@ impl Change {
         to.contains(&moved).then_some(moved)
     }
 
-    /// The part of the new range in place of a part of the old one. A range that is not inside of an old one stays.
-    pub fn range(&self, range: IpNet) -> Option<IpNet> {
-        let Some(pair) = self.0.iter().find(|pair| pair.from.contains(&range)) else { return Some(range) };
-        let moved = IpNet::new(self.address(range.network())?, range.prefix_len()).ok()?;
-        (pair.to.contains(&moved) && moved.trunc() == moved).then_some(moved)
+    /// Those of the addresses that change, each with the new one, if the new range has one for it.
+    pub fn changed(&self, addresses: &[IpAddr]) -> Vec<(IpAddr, IpAddr)> {
+        let old = addresses.iter().filter(|address| self.is_old(**address));
+        old.filter_map(|old| Some((*old, self.address(*old)?))).collect()
+    }
+
+    /// A text with an address or a range, changed if that lies inside of an old range; `None` if the new range is too
+    /// small for it.
+    fn text(&self, text: &str) -> Option<String> {
+        if let Ok(range) = text.parse::<IpNet>()
+            && let Some(pair) = self.0.iter().find(|pair| pair.from.contains(&range))
+        {
+            let moved = IpNet::new(self.address(range.network())?, range.prefix_len()).ok()?;
+            return (pair.to.contains(&moved) && moved.trunc() == moved).then(|| moved.to_string());
+        }
+        match text.parse() {
+            Ok(address) if self.is_old(address) => Some(self.address(address)?.to_string()),
+            _ => Some(text.to_owned()),
+        }
     }
 
     /// The spec of a pool with its addresses and ranges changed. An error names the text that has no place in the new
     /// range.
     pub fn spec(&self, spec: &Value) -> Result<Value, String> {
         Ok(match spec {
-            Value::String(text) => {
-                let moved = match (text.parse::<IpNet>(), text.parse::<IpAddr>()) {
-                    (Ok(range), _) if self.0.iter().any(|pair| pair.from.contains(&range)) => {
-                        self.range(range).map(|range| range.to_string())
-                    }
-                    (_, Ok(address)) if self.is_old(address) => self.address(address).map(|it| it.to_string()),
-                    _ => Some(text.clone()),
-                };
-                moved.ok_or_else(|| text.clone())?.into()
-            }
+            Value::String(text) => self.text(text).ok_or_else(|| text.clone())?.into(),
             Value::Array(items) => items.iter().map(|item| self.spec(item)).collect::<Result<Vec<_>, _>>()?.into(),
             Value::Object(fields) => {
                 let fields = fields.iter().map(|(name, value)| Ok((name.clone(), self.spec(value)?)));
@@ -257,7 +256,7 @@ mod tests {
             let after = spec(before.clone());
             assert_eq!(after, expected.map_err(str::to_owned), "{name}");
             if let Ok(after) = after {
-                assert_eq!(change.inverse().spec(&after), Ok(before), "{name}: back");
+                assert_eq!(change.directed(Direction::Back).spec(&after), Ok(before), "{name}: back");
                 assert_eq!(change.spec(&after), Ok(after.clone()), "{name}: again");
             }
         }
@@ -292,7 +291,7 @@ mod tests {
         let firsts: Vec<_> = change.firsts().map(|(from, to)| format!("{from} {to}")).collect();
         assert_eq!(firsts, ["10.96.0.1 10.100.0.1"]);
         let of = |ranges: &[&str]| change.new_kubernetes(&nets(ranges));
-        assert_eq!(of(&["10.96.0.0/16", "fd00::/112"]), ["10.100.0.1".parse::<IpAddr>().unwrap()]);
-        assert_eq!(of(&["fd00::/112", "10.96.0.0/16"]), Vec::<IpAddr>::new(), "the primary range stays");
+        assert_eq!(of(&["10.96.0.0/16", "fd00::/112"]), Some("10.100.0.1".parse().unwrap()));
+        assert_eq!(of(&["fd00::/112", "10.96.0.0/16"]), None, "the primary range stays");
     }
 }
