@@ -30,7 +30,8 @@ enum Command {
     /// Moves misplaced Services to addresses of their pools, without deleting the Services
     Move(commands::move_::MoveArguments),
     /// Changes the Service ranges of a cluster that is in use
-    Renumber(commands::renumber::RenumberArguments),
+    #[command(subcommand)]
+    Renumber(commands::renumber::Command),
     /// Shows how full the pools of a cluster are, and lists problems. Changes nothing
     Audit(commands::audit::AuditArguments),
     /// Writes the objects of a cluster that `audit` and `plan` read, for use without the cluster. Changes nothing

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::cluster::Place;
 use crate::support::command::{self, Ended};
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
 
 async fn check(plane: &ControlPlane, arguments: &[&str]) -> Ended {
     let arguments = [&["renumber", "check"], arguments].concat();
@@ -203,4 +204,22 @@ async fn check_reports_what_happens_to_each_service_and_what_must_be_done() {
         let refused = check(&plane, &["--to", to]).await;
         assert_eq!((refused.status, refused.stderr), (2, format!("error: {error}\n")), "{to}");
     }
+
+    // An OpenShift cluster serves this group.
+    let version = json!({"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "networks.config.openshift.io"},
+        "spec": {"group": "config.openshift.io", "scope": "Cluster", "versions": [version],
+            "names": {"plural": "networks", "kind": "Network"}}});
+    plane.apply(&definition.to_string()).await;
+    let refused = eventually("the API group", async || {
+        let checked = check(&plane, &["--to", "10.100.0.0/16"]).await;
+        (checked.status == 2).then_some(checked.stderr)
+    });
+    assert_eq!(
+        refused.await,
+        "error: this is an OpenShift cluster: its Cluster Network Operator owns the Service range (serviceNetwork), \
+         and reverts and forbids any change of it, so that it can't be renumbered\n"
+    );
 }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::api_error::{error_chain, if_found};
 use crate::host_metrics::ClusterMetrics;
 use crate::list_pages::visit_pages;
+use crate::object::items;
 use crate::repeated_failures::warn_of_watch;
 use crate::snapshot::service_ranges::{ServiceCidr, ServiceRanges};
 use crate::watch::stores::watch_config;
@@ -168,7 +169,7 @@ fn reduced(kind: Kind, object: &DynamicObject) -> Value {
     let kept = ["observedGeneration", "inUse", "ranges"];
     let kept = status.filter(|(field, _)| kept.contains(&field.as_str()));
     let mut status: Map<String, Value> = kept.map(|(field, value)| (field.clone(), value.clone())).collect();
-    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let conditions = items(&object.data, "/status/conditions");
     let part = |condition: &Value| json!({"type": condition.get("type"), "status": condition.get("status")});
     status.insert("conditions".to_owned(), conditions.map(part).collect());
     json!({

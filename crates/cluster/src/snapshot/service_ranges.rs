@@ -12,7 +12,7 @@ use clusterip_core::settings::UnusableRange;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use crate::object::{kind, map, name};
+use crate::object::{items, kind, map, name, texts};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRanges {
@@ -100,8 +100,7 @@ pub struct ServiceCidr {
 
 impl ServiceCidr {
     pub fn read(object: &Value) -> Self {
-        let cidrs = object.pointer("/spec/cidrs").and_then(Value::as_array).into_iter().flatten();
-        let cidrs = cidrs.filter_map(Value::as_str).map(str::to_owned).collect();
+        let cidrs = texts(object, "/spec/cidrs").map(str::to_owned).collect();
         let ranges = LabelledRanges { labels: map(object, &["metadata", "labels"]), cidrs };
         Self { name: name(object).to_owned(), ranges, unusable: why_unusable(object) }
     }
@@ -130,7 +129,7 @@ fn why_unusable(service_cidr: &Value) -> Option<&'static str> {
     if service_cidr.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
         return Some("is being deleted");
     }
-    let conditions = service_cidr.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let conditions = items(service_cidr, "/status/conditions");
     let mut ready = conditions.filter(|condition| condition.get("type").and_then(Value::as_str) == Some("Ready"));
     let status = ready.next()?.get("status").and_then(Value::as_str);
     (status != Some("True")).then_some("is not ready")

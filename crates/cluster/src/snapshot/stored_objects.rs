@@ -14,7 +14,7 @@ use super::shared;
 use super::stored_service::StoredService;
 use super::workloads::StoredWorkload;
 use crate::kinds::Kind;
-use crate::object::{self, blocks_of, map, name, text};
+use crate::object::{self, blocks_of, items, map, name, text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StoredKind {
@@ -161,7 +161,7 @@ pub struct StoredNode {
 
 impl StoredNode {
     pub fn read(node: &Value) -> Self {
-        let conditions = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+        let conditions = items(node, "/status/conditions");
         let mut ready = conditions.filter(|condition| text(condition, &["type"]) == "Ready");
         Self {
             name: name(node).to_owned(),

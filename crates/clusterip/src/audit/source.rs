@@ -11,6 +11,7 @@ use clusterip_cluster::kinds::{self, Kind, State};
 use clusterip_cluster::live_settings::{is_service_cidr, is_settings_object};
 use clusterip_cluster::manifests::large_texts::{self, ObjectText};
 use clusterip_cluster::manifests::{self, ManifestText};
+use clusterip_cluster::object::items;
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::snapshot::{ReadObject, Snapshot};
 use clusterip_cluster::watch::api_server_lists;
@@ -77,7 +78,7 @@ impl AuditedCluster {
     }
 
     fn add_reservations(&mut self, pool: &Value) {
-        let reservations = pool.pointer("/status/reservations").and_then(Value::as_array).into_iter().flatten();
+        let reservations = items(pool, "/status/reservations");
         let statuses = reservations.filter_map(|status| ReservationStatus::deserialize(status).ok());
         self.reservations.extend(statuses.filter_map(|status| Some((status.address.parse().ok()?, status))));
     }

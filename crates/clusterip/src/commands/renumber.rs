@@ -37,7 +37,7 @@ use crate::renumber::observe::Observer;
 use crate::renumber::run::{End, Run, changed_pools, keep_equal};
 use crate::renumber::store::Store;
 use crate::report::columns::Layout;
-use crate::report::renumber;
+use crate::report::renumber::{self, Status};
 use crate::services::controller::stored_settings::{self, SettingsOrigin};
 use crate::starter;
 use crate::text::joined;
@@ -48,14 +48,8 @@ const FIRST_RETRY: Duration = Duration::from_millis(50);
 /// After this time, the API server ends a request to which this command sets no limit.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Args)]
-pub struct RenumberArguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub enum Command {
     /// Shows what happens to each Service if the Service ranges change, and what must be done first. Changes nothing
     Check(CheckArguments),
     /// Adds the new ranges, and moves the Services to them
@@ -102,7 +96,7 @@ or can't be renumbered.";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = CHECK_HELP)]
-struct CheckArguments {
+pub struct CheckArguments {
     #[command(flatten)]
     common: CommonArguments,
     /// The new Service ranges, at most one of each IP family. A family that is not named keeps its range
@@ -138,7 +132,7 @@ Exit status: 0; 1 if something must be changed first, or the command was interru
 
 #[derive(Debug, Args)]
 #[command(after_long_help = BEGIN_HELP)]
-struct BeginArguments {
+pub struct BeginArguments {
     #[command(flatten)]
     moving: MovingArguments,
     /// The new Service ranges, at most one of each IP family. A family that is not named keeps its range
@@ -152,9 +146,8 @@ struct BeginArguments {
     yes: bool,
 }
 
-/// The arguments of a command that moves Services.
 #[derive(Debug, Args)]
-struct MovingArguments {
+pub struct MovingArguments {
     #[command(flatten)]
     common: CommonArguments,
     #[command(flatten)]
@@ -164,7 +157,7 @@ struct MovingArguments {
 }
 
 #[derive(Debug, Args)]
-struct CommonArguments {
+pub struct CommonArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The namespace of the server [default: the namespace in which a server leads]
@@ -174,19 +167,19 @@ struct CommonArguments {
     terminal: TerminalOptions,
 }
 
-impl RenumberArguments {
+impl Command {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         super::block_on(async {
-            match &self.command {
-                Command::Check(arguments) => arguments.work().await,
-                Command::Begin(arguments) => arguments.work().await,
-                Command::Switch(moving) => moving.continue_to(Goal::Switch, true).await,
-                Command::Keep(common) => common.keep().await,
-                Command::Status { common, output } => common.status(*output).await,
-                Command::Finish { moving, force, kubelets_changed } => {
+            match self {
+                Self::Check(arguments) => arguments.work().await,
+                Self::Begin(arguments) => arguments.work().await,
+                Self::Switch(moving) => moving.continue_to(Goal::Switch, true).await,
+                Self::Keep(common) => common.keep().await,
+                Self::Status { common, output } => common.status(*output).await,
+                Self::Finish { moving, force, kubelets_changed } => {
                     moving.continue_to(Goal::Finish { force: *force }, !kubelets_changed).await
                 }
-                Command::Rollback(moving) => moving.continue_to(Goal::Rollback, true).await,
+                Self::Rollback(moving) => moving.continue_to(Goal::Rollback, true).await,
             }
         })
     }
@@ -209,8 +202,8 @@ impl BeginArguments {
         if let Some(record) = store.read().await? {
             let begun: BTreeSet<IpNet> = record.change.0.iter().map(|pair| pair.to).collect();
             if begun != self.to.iter().copied().collect() {
-                let to = joined(begun, ",");
-                bail!("a renumbering to {to} has begun: finish it, or use clusterip renumber rollback");
+                let begun = joined(begun, ",");
+                bail!("a renumbering to {begun} has begun: finish it, or use clusterip renumber rollback");
             }
             return self.moving.run_to(Goal::Begin, observer, store, record).await;
         }
@@ -256,10 +249,11 @@ impl CommonArguments {
 
     async fn status(&self, output: Output) -> anyhow::Result<ExitCode> {
         let (mut observer, mut store) = self.connect().await?;
-        let status = match store.read().await? {
-            None => None,
-            Some(record) => Some(observer.status(&record).await?),
-        };
+        let mut status = None;
+        if let Some(record) = store.read().await? {
+            let observed = observer.observe(Goal::Finish { force: false }, &record).await?;
+            status = Some(Status::of(record, observed));
+        }
         print(output, &status, |status| renumber::status_table(status.as_ref()))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -271,8 +265,7 @@ impl CommonArguments {
         let of_kubernetes = Config::default().labels("kubernetes.io/service-name=kubernetes");
         let mut changes =
             pin!(watcher(objects::api(&client, ENDPOINT_SLICE, Some("default")), of_kubernetes).default_backoff());
-        let mut was_recorded = false;
-        let mut pause = KEEP_INTERVAL;
+        let (mut was_recorded, mut pause) = (false, KEEP_INTERVAL);
         loop {
             let kept = async {
                 let Some(record) = store.read().await? else { return Ok(false) };

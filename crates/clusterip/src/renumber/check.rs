@@ -37,7 +37,6 @@ use crate::text::{joined, several};
 
 /// Since this version, the API server keeps addresses of Services in IPAddresses alone.
 const LEAST_MINOR: u32 = 34;
-/// How many kubelets are asked at once.
 const KUBELETS_AT_ONCE: usize = 8;
 /// The addresses that a range needs beside those of its Services: for `default/kubernetes`, DNS and temporary Services.
 const SPARE_ADDRESSES: u128 = 16;

@@ -62,7 +62,6 @@ pub async fn list(client: &Client, kind: Kind) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// The EndpointSlices of a Service.
 pub async fn endpoint_slices(client: &Client, namespace: &str, service: &str) -> anyhow::Result<Vec<Value>> {
     let mut slices = Vec::new();
     let selected = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));

@@ -44,7 +44,6 @@ pub struct Observer {
     pub asks_kubelets: bool,
 }
 
-/// All pools of Services.
 pub async fn pools(client: &Client) -> anyhow::Result<Vec<Value>> {
     list(client, SERVICE_POOL).await
 }

@@ -1,15 +1,18 @@
-//! The report of `clusterip renumber check`, and how far a renumbering is, as tables.
+//! The report of `clusterip renumber check`, and how far a renumbering is, as tables and as JSON.
+
+use std::net::IpAddr;
 
 use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::style;
 use clusterip_moves::renumbering::change::Change;
+use clusterip_moves::renumbering::observed::{Held, Observed, SwapState};
+use clusterip_moves::renumbering::record::{Phase, Record, Swap};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::columns::{self, Layout, paint};
 use crate::renumber::check::{Check, Summary};
 use crate::renumber::findings::{Before, Finding, Way};
-use crate::renumber::status::Status;
 use crate::text::{joined, several};
 
 /// The printer strips colours.
@@ -38,8 +41,13 @@ pub fn table(check: &Check, layout: Layout) -> String {
     let lines = section(&["BEFORE", "KIND", "OBJECT", "WHAT TO DO"], lines, layout);
     let steps =
         steps.iter().enumerate().map(|(at, step)| columns::paragraph(&format!("{}. {step}", at + 1), 2, 5, layout));
-    let steps = ["After clusterip renumber begin:".to_owned()].into_iter().chain(steps).collect();
+    let steps = list("After clusterip renumber begin:", steps);
     columns::sections([vec![title], services, lines, steps, vec![summary(check)]])
+}
+
+/// Lines below a title; none without lines.
+fn list(title: &str, lines: impl ExactSizeIterator<Item = String>) -> Vec<String> {
+    if lines.len() == 0 { Vec::new() } else { std::iter::once(title.to_owned()).chain(lines).collect() }
 }
 
 /// A table; no lines without rows.
@@ -58,6 +66,47 @@ pub fn pools(pools: &[Value]) -> anyhow::Result<String> {
     Ok(text)
 }
 
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    change: Change,
+    phase: Phase,
+    next: &'static str,
+    swaps: Vec<SwapStatus>,
+    /// The first Services with addresses of the old ranges, and a text about the others.
+    left_old: Vec<String>,
+    users_of_old: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SwapStatus {
+    service: String,
+    addresses: Vec<IpAddr>,
+    /// The alias; the Service itself before its swap, and `nothing` in the middle of the swap.
+    alias: String,
+    /// Whether the alias has the endpoints of the Service.
+    endpoints_equal: bool,
+}
+
+impl Status {
+    pub fn of(record: Record, observed: Observed) -> Self {
+        let swap = |(swap, state): (Swap, SwapState)| {
+            let service = format!("{}/{}", swap.namespace, swap.name);
+            let alias = match (state.service, state.alias) {
+                (_, Held::Old) => format!("{}/{}", swap.namespace, swap.alias_name(Role::Old)),
+                (Held::Old, _) => service.clone(),
+                _ => "nothing".to_owned(),
+            };
+            let endpoints_equal = if swap.has_selector() { state.has_own_endpoints } else { state.has_equal_copies };
+            SwapStatus { service, addresses: swap.old, alias, endpoints_equal }
+        };
+        let swaps = record.swaps.into_iter().zip(observed.swaps).map(swap).collect();
+        let (left_old, users_of_old) = (observed.left_old.texts(), observed.users_of_old);
+        Self { change: record.change, phase: record.phase, next: record.phase.next(), swaps, left_old, users_of_old }
+    }
+}
+
 /// The printer strips colours.
 pub fn status_table(status: Option<&Status>) -> String {
     let Some(status) = status else { return "no renumbering is recorded\n".to_owned() };
@@ -66,15 +115,12 @@ pub fn status_table(status: Option<&Status>) -> String {
         vec![swap.service.clone(), joined(&swap.addresses, ","), swap.alias.clone(), endpoints.to_owned()]
     });
     let swaps = section(&["SERVICE", "OLD ADDRESS", "HELD BY", "WITH"], swaps, Layout::default());
-    let list = |title: &str, items: &[String]| {
-        let lines = items.iter().map(|item| format!("  {}", harmless(item)));
-        if items.is_empty() { Vec::new() } else { std::iter::once(title.to_owned()).chain(lines).collect() }
-    };
+    let indented = |item: &String| format!("  {}", harmless(item));
     columns::sections([
         vec![changes(&status.change), format!("phase: {}", status.phase.as_str()), format!("next: {}", status.next)],
         swaps,
-        list("Services with an address of the old range:", &status.left_old),
-        list("Pods and kubelets that know old addresses:", &status.users_of_old),
+        list("Services with an address of the old range:", status.left_old.iter().map(indented)),
+        list("Pods and kubelets that know old addresses:", status.users_of_old.iter().map(indented)),
     ])
 }
 
