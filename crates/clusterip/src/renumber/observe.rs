@@ -1,5 +1,6 @@
 //! Reads what decides the next step of a renumbering.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub struct Observer {
     pub has_moved: bool,
     pub has_replaced_default: bool,
     pub asks_kubelets: bool,
+    /// The answer of [`Observer::old_kubelets`] to a question of a moment ago, which it gives once more.
+    pub kubelets: Cell<Option<Vec<String>>>,
 }
 
 pub async fn pools(client: &Client) -> anyhow::Result<Vec<Value>> {
@@ -56,8 +59,8 @@ pub fn is_changed(pool: &Value, change: &Change) -> bool {
 impl Observer {
     pub fn new(client: Client, server_namespace: &str) -> Self {
         let server_namespace = server_namespace.to_owned();
-        let (default, has_moved, has_replaced_default) = Default::default();
-        Self { client, server_namespace, default, has_moved, has_replaced_default, asks_kubelets: true }
+        let (default, has_moved, has_replaced_default, kubelets) = Default::default();
+        Self { client, server_namespace, default, has_moved, has_replaced_default, asks_kubelets: true, kubelets }
     }
 
     pub async fn observe(&mut self, goal: Goal, record: &Record) -> anyhow::Result<Observed> {
@@ -260,6 +263,9 @@ impl Observer {
 
     /// The kubelets that give Pods an old DNS address, and those that can't be asked.
     pub async fn old_kubelets(&self, record: &Record) -> anyhow::Result<Vec<String>> {
+        if let Some(known) = self.kubelets.take() {
+            return Ok(known);
+        }
         let mut findings = Findings::default();
         if self.asks_kubelets {
             check_kubelets(&self.client, &record.change, &mut findings).await?;
