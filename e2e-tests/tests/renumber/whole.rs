@@ -191,6 +191,8 @@ async fn services_of_tenants_neither_hold_up_the_phases_nor_take_the_new_address
     let expected = "the Service range is 10.100.0.0/24; these Services keep their addresses, and ServiceCIDR \
                     clusterip-old stays until they have others: Service shop/large\n";
     assert!(finished.ends_with(expected), "{finished}");
+    // The list of the moves has the Service that can't move, and no alias.
+    assert_eq!((finished.contains("shop       large"), finished.contains("alias")), (true, false), "{finished}");
     let left = addresses(&plane).await;
     assert!(left.contains(&"shop/large 10.96.0.101".to_owned()), "{left:?}");
     assert_eq!(without_shop(left), ["default/kubernetes 10.100.0.1", "kube-system/kube-dns 10.100.0.10"]);

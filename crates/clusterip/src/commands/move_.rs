@@ -115,6 +115,9 @@ pub struct MoveArguments {
     /// The settings of another command that moves Services, in place of `settings`.
     #[arg(skip)]
     document: Option<Value>,
+    /// The Services that another command does not move, and does not list.
+    #[arg(skip)]
+    left_out: Vec<ServiceKey>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -127,18 +130,20 @@ pub enum Output {
 }
 
 impl MoveArguments {
-    /// As `clusterip move --all-namespaces --seamless --wait --yes`. Without a document, the settings are those of the
-    /// server or the pools of the cluster.
+    /// As `clusterip move --all-namespaces --seamless --wait --yes`, except for the Services that are left out. Without a
+    /// document, the settings are those of the server or the pools of the cluster.
     pub fn seamlessly(
-        cluster: ClusterArguments,
+        cluster: &ClusterArguments,
         server_namespace: Option<String>,
         document: Option<Value>,
-        options: MoveOptions,
-        dns: DnsArguments,
+        left_out: Vec<ServiceKey>,
+        options: &MoveOptions,
+        dns: &DnsArguments,
     ) -> Self {
         let scope = Scope { all_namespaces: true, ..Scope::default() };
-        let (seamless, wait, yes) = (true, true, true);
-        Self { cluster, server_namespace, document, options, dns, scope, seamless, wait, yes, ..Self::default() }
+        let (cluster, options, dns) = (cluster.clone(), options.clone(), dns.clone());
+        let own = Self { cluster, server_namespace, document, left_out, options, dns, ..Self::default() };
+        Self { scope, seamless: true, wait: true, yes: true, ..own }
     }
 
     pub fn run(self) -> anyhow::Result<ExitCode> {

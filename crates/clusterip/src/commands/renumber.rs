@@ -12,9 +12,10 @@ use clusterip_cluster::api_error::{error_chain, failed};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings;
 use clusterip_cluster::shutdown::{Interrupt, shutdown_signal};
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, parse_cidr};
 use clusterip_moves::renumbering::change::Direction;
-use clusterip_moves::renumbering::record::{Phase, Record};
+use clusterip_moves::renumbering::record::{Phase, Record, Swap};
 use clusterip_moves::renumbering::step::Goal;
 use futures::{FutureExt as _, StreamExt as _, poll};
 use ipnet::IpNet;
@@ -341,9 +342,10 @@ impl MovingArguments {
         let pools = live_settings::list_if_defined(client).await;
         let has_pools = !pools.map_err(|error| failed("the pools of the cluster can't be listed", &error))?.is_empty();
         let document = if leads || has_pools { None } else { Some(own_settings(record, direction)?) };
-        let (cluster, server_namespace) = (cluster.clone(), server_namespace.clone());
-        let (options, dns) = (self.options.clone(), self.dns.clone());
-        let moves = MoveArguments::seamlessly(cluster, server_namespace, document, options, dns);
+        let alias = |swap: &Swap| ServiceKey::new(&swap.namespace, swap.alias_name());
+        let aliases = record.swaps.iter().map(alias).collect();
+        let moves =
+            MoveArguments::seamlessly(cluster, server_namespace.clone(), document, aliases, &self.options, &self.dns);
         Ok(moves.work().await? == ExitCode::SUCCESS)
     }
 }

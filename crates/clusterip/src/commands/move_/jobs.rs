@@ -114,6 +114,7 @@ impl Run<'_> {
             let Some(service) = stores.stored_service(&id) else { continue };
             if command.scope.selector.as_ref().is_some_and(|selector| !service.is_selected_by(selector))
                 || reconciler.is_temporary(&service)
+                || command.left_out.contains(&id)
             {
                 continue;
             }
