@@ -17,6 +17,7 @@ use clusterip_core::settings::{Pool, parse_cidr};
 use clusterip_moves::renumbering::change::Direction;
 use clusterip_moves::renumbering::record::{Phase, Record, Swap};
 use clusterip_moves::renumbering::step::Goal;
+use clusterip_moves::temporary::Role;
 use futures::{FutureExt as _, StreamExt as _, poll};
 use ipnet::IpNet;
 use kube::Client;
@@ -342,7 +343,7 @@ impl MovingArguments {
         let pools = live_settings::list_if_defined(client).await;
         let has_pools = !pools.map_err(|error| failed("the pools of the cluster can't be listed", &error))?.is_empty();
         let document = if leads || has_pools { None } else { Some(own_settings(record, direction)?) };
-        let alias = |swap: &Swap| ServiceKey::new(&swap.namespace, swap.alias_name());
+        let alias = |swap: &Swap| ServiceKey::new(&swap.namespace, swap.alias_name(Role::Old));
         let aliases = record.swaps.iter().map(alias).collect();
         let moves =
             MoveArguments::seamlessly(cluster, server_namespace.clone(), document, aliases, &self.options, &self.dns);

@@ -22,8 +22,6 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::certificates;
-use super::check::check_kubelets;
-use super::findings::Findings;
 use super::mentions::owner;
 use super::objects::{
     EVENT, POD, SERVICE, SERVICE_CIDR, SERVICE_POOL, api_servers, endpoint_slices, for_each, get, is_being_deleted,
@@ -259,19 +257,6 @@ impl Observer {
         .await?;
         users.extend(pods.into_iter().map(|(owner, count)| format!("{owner}: Pods older than the change: {count}")));
         Ok(users)
-    }
-
-    /// The kubelets that give Pods an old DNS address, and those that can't be asked.
-    pub async fn old_kubelets(&self, record: &Record) -> anyhow::Result<Vec<String>> {
-        if let Some(known) = self.kubelets.take() {
-            return Ok(known);
-        }
-        let mut findings = Findings::default();
-        if self.asks_kubelets {
-            check_kubelets(&self.client, &record.change, &mut findings).await?;
-        }
-        let found = findings.into_sorted().into_iter();
-        Ok(found.map(|finding| format!("{}: {}", finding.object, finding.message)).collect())
     }
 }
 

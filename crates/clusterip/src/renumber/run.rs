@@ -21,11 +21,11 @@ use kube::{Client, Error as KubeError};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::kubelets::note_kubelets;
 use super::objects::{
     ENDPOINT_SLICE, IP_ADDRESS, Kind, SERVICE, SERVICE_CIDR, SERVICE_POOL, api, endpoint_slices, for_each, get,
 };
 use super::observe::{self, Observer, is_alias_of, is_changed, pools, swap_state, wanted_copies};
-use super::status::note_kubelets;
 use super::store::Store;
 
 /// How often the cluster is observed while it does something.

@@ -7,6 +7,7 @@ use clusterip_cluster::style;
 use clusterip_moves::renumbering::change::Change;
 use clusterip_moves::renumbering::observed::{Held, Observed, SwapState};
 use clusterip_moves::renumbering::record::{Phase, Record, Swap};
+use clusterip_moves::temporary::Role;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -1,10 +1,27 @@
-//! Since when no kubelet gives Pods an old DNS address.
+//! Which kubelets give Pods an old DNS address, and since when none does.
 
 use clusterip_moves::renumbering::record::{Phase, Record};
 use jiff::Timestamp;
 
+use super::check::check_kubelets;
+use super::findings::Findings;
 use super::observe::Observer;
 use super::store::Store;
+
+impl Observer {
+    /// The kubelets that give Pods an old DNS address, and those that can't be asked.
+    pub async fn old_kubelets(&self, record: &Record) -> anyhow::Result<Vec<String>> {
+        if let Some(known) = self.kubelets.take() {
+            return Ok(known);
+        }
+        let mut findings = Findings::default();
+        if self.asks_kubelets {
+            check_kubelets(&self.client, &record.change, &mut findings).await?;
+        }
+        let found = findings.into_sorted().into_iter();
+        Ok(found.map(|finding| format!("{}: {}", finding.object, finding.message)).collect())
+    }
+}
 
 /// Records the time at which no kubelet gives Pods an old DNS address any more. Pods that are older may know it.
 pub async fn note_kubelets(observer: &Observer, store: &mut Store, record: &mut Record) -> anyhow::Result<()> {
