@@ -2,6 +2,7 @@
 
 use clusterip_cluster::object::{self, items};
 use clusterip_moves::renumbering::change::Change;
+use clusterip_moves::renumbering::record::RECORD;
 use serde_json::Value;
 
 use super::findings::{Before, Finding};
@@ -37,6 +38,8 @@ pub const PLACES: [Place; 12] = [
     place(("v1", "Service"), None, &[ANNOTATIONS, "/spec/externalName"]),
 ];
 
+const STEPS: &str = "change it with the steps of the administrator";
+
 /// The manifest that `kubectl apply` notes. The Service itself tells that its address was set by hand.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -44,23 +47,30 @@ impl Place {
     /// The first address of an old range in an object of this kind. A Pod is named by its owner, whose other Pods name
     /// the same address.
     pub fn mention(&self, object: &Value, change: &Change) -> Option<Finding> {
+        let (kind, namespace, name) = (self.kind.1, object::namespace(object), object::name(object));
+        let configuration = if (kind, namespace) == ("ConfigMap", "kube-system") { name } else { "" };
+        let old_in: OldIn = match configuration {
+            // It belongs to the renumbering.
+            RECORD => return None,
+            // The steps of the administrator add the old address to the names of certificates.
+            "kubeadm-config" => old_range_in,
+            _ => Change::old_in,
+        };
         let (path, text) = self.parts.iter().find_map(|part| {
-            let (path, text) = first(object.pointer(part)?, change)?;
+            let (path, text) = first(object.pointer(part)?, change, old_in)?;
             Some((format!("{}{path}", part.trim_start_matches('/').replace('/', ".")), text))
         })?;
-        let (kind, namespace, name) = (self.kind.1, object::namespace(object), object::name(object));
-        let is_administrators = namespace == "kube-system"
-            && match kind {
-                "Pod" => ["kube-apiserver-", "kube-controller-manager-"].iter().any(|it| name.starts_with(it)),
-                "ConfigMap" => matches!(name, "kubeadm-config" | "kubelet-config"),
-                _ => false,
-            };
-        let owner = owner(object).filter(|_| kind == "Pod" && !is_administrators);
-        let (kind, name) = owner.unwrap_or((kind, name));
-        let (before, remedy) = match is_administrators {
-            true => (Before::Switch, "change it with the steps of the administrator"),
-            false => (Before::Finish, "change it to the new address, or to the name of the Service"),
+        let is_control_plane = (kind, namespace) == ("Pod", "kube-system")
+            && ["kube-apiserver-", "kube-controller-manager-"].iter().any(|it| name.starts_with(it));
+        let (before, remedy) = match configuration {
+            "kubeadm-config" => (Before::Switch, STEPS),
+            // Kubelets that join before the switch need the old address.
+            "kubelet-config" => (Before::Finish, STEPS),
+            _ if is_control_plane => (Before::Switch, STEPS),
+            _ => (Before::Finish, "change it to the new address, or to the name of the Service"),
         };
+        let owner = owner(object).filter(|_| kind == "Pod" && !is_control_plane);
+        let (kind, name) = owner.unwrap_or((kind, name));
         let (object, message) = (named(kind, namespace, name), format!("{path} names {text}"));
         Some(Finding { before, kind: "address", object, message, remedy: remedy.to_owned() })
     }
@@ -73,17 +83,25 @@ pub fn owner(object: &Value) -> Option<(&str, &str)> {
     Some((controller.get("kind")?.as_str()?, controller.get("name")?.as_str()?))
 }
 
+/// Finds the first address or range in a text that belongs to an old range.
+type OldIn = for<'t> fn(&Change, &'t str) -> Option<&'t str>;
+
+/// The first range in a text that belongs to an old range.
+fn old_range_in<'t>(change: &Change, text: &'t str) -> Option<&'t str> {
+    text.split([' ', '\n', ',']).filter(|word| word.contains('/')).find_map(|range| change.old_in(range))
+}
+
 /// The path of the first text that names an address of an old range, and the address. A value has at most the depth
 /// that requests allow.
-fn first<'v>(value: &'v Value, change: &Change) -> Option<(String, &'v str)> {
+fn first<'v>(value: &'v Value, change: &Change, old_in: OldIn) -> Option<(String, &'v str)> {
     match value {
-        Value::String(text) => Some((String::new(), change.old_in(text)?)),
+        Value::String(text) => Some((String::new(), old_in(change, text)?)),
         Value::Array(items) => items.iter().enumerate().find_map(|(at, item)| {
-            let (path, text) = first(item, change)?;
+            let (path, text) = first(item, change, old_in)?;
             Some((format!("[{at}]{path}"), text))
         }),
         Value::Object(fields) => fields.iter().filter(|(name, _)| *name != APPLIED).find_map(|(name, field)| {
-            let (path, text) = first(field, change)?;
+            let (path, text) = first(field, change, old_in)?;
             Some((format!(".{name}{path}"), text))
         }),
         _ => None,
@@ -111,6 +129,7 @@ mod tests {
         owned["ownerReferences"] = json!([{"kind": "ReplicaSet", "name": "web", "controller": true}]);
         let env = json!({"containers": [{"env": [{"name": "A"}, {"name": "DB", "value": "tcp://10.96.7.7:5432"}]}]});
         let arguments = json!({"containers": [{"command": ["--service-cluster-ip-range=10.96.0.0/16"]}]});
+        let names = "apiServer:\n  certSANs:\n  - 10.96.0.1\n  - 10.100.0.1\nnetworking:\n";
         let mut annotated = metadata("shop", "web");
         annotated["annotations"] = json!({APPLIED: "10.96.0.9"});
         let case = |kind, object, expected| Case { kind, object, expected };
@@ -134,6 +153,33 @@ mod tests {
                 "ConfigMap",
                 json!({"metadata": metadata("kube-system", "coredns"), "data": {"Corefile": "forward . 10.96.0.10\n"}}),
                 Some(("ConfigMap kube-system/coredns", "data.Corefile names 10.96.0.10", Before::Finish)),
+            ),
+            case(
+                "ConfigMap",
+                json!({"metadata": metadata("kube-system", "kubelet-config"), "data": {"kubelet": "clusterDNS:\n- 10.96.0.10"}}),
+                Some(("ConfigMap kube-system/kubelet-config", "data.kubelet names 10.96.0.10", Before::Finish)),
+            ),
+            case(
+                "ConfigMap",
+                json!({"metadata": metadata("kube-system", "kubeadm-config"),
+                    "data": {"ClusterConfiguration": format!("{names}  serviceSubnet: fd00::/112,10.96.0.0/16\n")}}),
+                Some((
+                    "ConfigMap kube-system/kubeadm-config",
+                    "data.ClusterConfiguration names 10.96.0.0/16",
+                    Before::Switch,
+                )),
+            ),
+            case(
+                "ConfigMap",
+                json!({"metadata": metadata("kube-system", "kubeadm-config"),
+                    "data": {"ClusterConfiguration": format!("{names}  serviceSubnet: 10.100.0.0/16\n")}}),
+                None,
+            ),
+            case(
+                "ConfigMap",
+                json!({"metadata": metadata("kube-system", "clusterip-renumbering"),
+                    "data": {"oldRanges": "10.96.0.0/16"}}),
+                None,
             ),
             case("Service", json!({"metadata": annotated, "spec": {"clusterIP": "10.96.0.9"}}), None),
         ];
