@@ -124,7 +124,7 @@ async fn kubeadm_cluster() -> ControlPlane {
     plane
 }
 
-const TABLE: &str = r"10.96.0.0/16 becomes 10.100.0.0/16; Kubernetes VERSION, installer: kubeadm
+const TABLE: &str = r#"10.96.0.0/16 becomes 10.100.0.0/16; Kubernetes VERSION, installer: kubeadm
 
 NAMESPACE    SERVICE     ADDRESS     METHOD    WHAT HAPPENS
 default      kubernetes  10.96.0.1   switch    clients notice nothing: an alias holds the old address until finish
@@ -148,17 +148,18 @@ finish  address      ValidatingWebhookConfiguration by-address  webhooks[0].clie
 finish  kubelet      Nodes node-a                               the configuration of 1 kubelet can't be read: the API server answers 500: check clusterDNS on these nodes
 
 After clusterip renumber begin:
-  1. kubectl -n kube-system edit configmap kubeadm-config: set networking.serviceSubnet to 10.100.0.0/16, and add 10.96.0.1 and 10.100.0.1 to apiServer.certSANs
-  2. on each control-plane node: kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}' >kubeadm.yaml; mv /etc/kubernetes/pki/apiserver.{crt,key} /root/; kubeadm init phase certs apiserver --config kubeadm.yaml
-  3. in /etc/kubernetes/manifests/kube-apiserver.yaml and kube-controller-manager.yaml: set --service-cluster-ip-range=10.100.0.0/16: one control-plane node after the other, and wait until its API server is ready again
+  1. kubectl -n kube-system edit configmap kubeadm-config: set networking.serviceSubnet to 10.100.0.0/16, and add 10.96.0.1 and 10.100.0.1 to the list apiServer.certSANs
+  2. on each control-plane node, as root: kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}' >kubeadm.yaml && printf -- '---\n%s\nkind: InitConfiguration\nlocalAPIEndpoint:\n  advertiseAddress: "%s"\n' "$(grep ^apiVersion: kubeadm.yaml)" "$(sed -n 's/.*--advertise-address=//p' /etc/kubernetes/manifests/kube-apiserver.yaml)" >>kubeadm.yaml && mv /etc/kubernetes/pki/apiserver.{crt,key} /root/ && kubeadm init phase certs apiserver --config kubeadm.yaml
+  3. in /etc/kubernetes/manifests/kube-apiserver.yaml and kube-controller-manager.yaml: set --service-cluster-ip-range=10.100.0.0/16: one control-plane node after the other, and wait until its API server is ready again: kubectl -n kube-system get pods shows kube-apiserver with a new age and as ready after about a minute
   4. clusterip renumber switch
   5. kubectl -n kube-system edit configmap kubelet-config: set clusterDNS to 10.100.0.10
   6. on each node: set clusterDNS to 10.100.0.10 in /var/lib/kubelet/config.yaml; systemctl restart kubelet
-  7. restart the Pods that were created before the previous step
-  8. clusterip renumber finish
+  7. clusterip renumber finish: it lists the Pods that know old addresses
+  8. restart these Pods
+  9. clusterip renumber finish
 
 7 Services: 1 seamless, 2 plain, 2 by the switch, 2 to change by hand; 2 problems before clusterip renumber begin
-";
+"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn check_reports_what_happens_to_each_service_and_what_must_be_done() {

@@ -99,7 +99,8 @@ mod tests {
                  wait until its API server is ready again; RKE2 itself does not support this change",
                 "clusterip renumber switch",
                 "on each agent: restart the agent, so that its kubelet gets the new DNS address",
-                "restart the Pods that were created before the previous step",
+                "clusterip renumber finish: it lists the Pods that know old addresses",
+                "restart these Pods",
                 "clusterip renumber finish",
             ]
         );
@@ -111,7 +112,8 @@ mod tests {
                  control-plane node after the other, and wait until its API server is ready again",
                 "clusterip renumber switch",
                 "set clusterDNS of each kubelet to 10.100.0.10, and restart the kubelet",
-                "restart the Pods that were created before the previous step",
+                "clusterip renumber finish: it lists the Pods that know old addresses",
+                "restart these Pods",
                 "clusterip renumber finish",
             ]
         );

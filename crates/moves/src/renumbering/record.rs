@@ -62,7 +62,7 @@ impl Phase {
             Self::Moving => "clusterip renumber begin",
             Self::Moved => "restart the API servers with the new range, then clusterip renumber switch",
             Self::Switching => "clusterip renumber switch",
-            Self::Switched => "restart kubelets and Pods, then clusterip renumber finish",
+            Self::Switched => "change the kubelets, then clusterip renumber finish, which lists the Pods to restart",
             Self::Finishing => "clusterip renumber finish",
             Self::RollingBack => "clusterip renumber rollback",
         }
