@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use clusterip_moves::renumbering::change::{Change, Direction};
 use clusterip_moves::renumbering::observed::{Held, Names, Observed, ServiceCidr, SwapState};
 use clusterip_moves::renumbering::record::{
-    DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record, Swap,
+    DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record, Side, Swap,
 };
 use clusterip_moves::renumbering::step::{self, Goal, Request, Step};
-use clusterip_moves::temporary::Role;
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -31,11 +30,11 @@ enum Range {
 
 /// A Service that is swapped, and its aliases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct Swapped {
     service: Held,
-    /// The alias to which the name of a released Service leads.
-    leads_to: Role,
-    alias: Held,
+    /// The alias to which the name of a released Service points.
+    points_to: Side,
+    old_alias: Held,
     new_alias: Held,
     copies: bool,
 }
@@ -84,7 +83,7 @@ struct World {
     flags: [bool; API_SERVERS],
     pools_are_new: bool,
     shop_is_new: bool,
-    places: [Place; SWAPS],
+    swapped: [Swapped; SWAPS],
     trigger: bool,
     users_of_old: bool,
     /// A Service that can't move.
@@ -123,8 +122,8 @@ fn record(phase: Phase, has_swaps: bool) -> Record {
 
 impl World {
     fn new() -> Self {
-        let (alias, new_alias) = (Held::Absent, Held::Absent);
-        let place = Place { service: Held::Old, leads_to: Role::New, alias, new_alias, copies: false };
+        let (old_alias, new_alias) = (Held::Absent, Held::Absent);
+        let one = Swapped { service: Held::Old, points_to: Side::New, old_alias, new_alias, copies: false };
         Self {
             phase: None,
             has_swaps: false,
@@ -136,7 +135,7 @@ impl World {
             flags: [false; API_SERVERS],
             pools_are_new: false,
             shop_is_new: false,
-            places: [place; SWAPS],
+            swapped: [one; SWAPS],
             trigger: false,
             users_of_old: true,
             shop_stays: false,
@@ -177,16 +176,17 @@ impl World {
     }
 
     fn states(&self) -> Vec<SwapState> {
-        let state = |(at, place): (usize, &Place)| SwapState {
-            service: place.service,
-            alias: place.alias,
-            new_alias: place.new_alias,
-            has_equal_copies: place.copies,
-            has_copies: place.copies,
+        let state = |(at, one): (usize, &Swapped)| SwapState {
+            service: one.service,
+            old_alias: one.old_alias,
+            new_alias: one.new_alias,
+            has_selector: at == 1,
+            has_equal_copies: one.copies,
+            has_copies: one.copies,
             // The control plane lists the endpoints of an alias with a selector soon.
-            has_own_endpoints: at == 1 && place.alias == Held::Old,
+            has_own_endpoints: at == 1 && one.old_alias == Held::Old,
         };
-        self.places.iter().enumerate().map(state).collect()
+        self.swapped.iter().enumerate().map(state).collect()
     }
 
     fn range(&mut self, name: &str) -> &mut Range {
@@ -238,36 +238,36 @@ impl World {
             Request::CreateTrigger => self.trigger = true,
             Request::DeleteTrigger => self.trigger = false,
             // The API server refuses an address that another Service has, or that no range has.
-            Request::CreateAlias(0, Role::New) if self.taken => {}
-            Request::CreateAlias(at, Role::New)
-                if self.places[at].service != Held::New && self.is_covered(true, None) =>
+            Request::CreateAlias(0, Side::New) if self.taken => {}
+            Request::CreateAlias(at, Side::New)
+                if self.swapped[at].service != Held::New && self.is_covered(true, None) =>
             {
-                self.places[at].new_alias = Held::New;
+                self.swapped[at].new_alias = Held::New;
             }
-            Request::CreateAlias(at, Role::Old)
-                if self.places[at].service != Held::Old && self.is_covered(false, None) =>
+            Request::CreateAlias(at, Side::Old)
+                if self.swapped[at].service != Held::Old && self.is_covered(false, None) =>
             {
-                self.places[at].alias = Held::Old;
+                self.swapped[at].old_alias = Held::Old;
             }
             Request::CreateAlias(..) => {}
-            Request::Release(at, Role::New) if self.places[at].service == Held::Old => {
-                (self.places[at].service, self.places[at].leads_to) = (Held::Released, Role::New);
+            Request::PointTo(at, Side::New) if self.swapped[at].service == Held::Old => {
+                (self.swapped[at].service, self.swapped[at].points_to) = (Held::Released, Side::New);
             }
-            Request::Release(at, Role::Old) if self.places[at].service == Held::Released => {
-                self.places[at].leads_to = Role::Old;
+            Request::PointTo(at, Side::Old) if self.swapped[at].service == Held::Released => {
+                self.swapped[at].points_to = Side::Old;
             }
-            Request::Release(..) => {}
+            Request::PointTo(..) => {}
             Request::Take(at) => {
-                let place = self.places[at];
-                let is_free = place.new_alias == Held::Absent && !(at == 0 && self.taken);
-                if place.service == Held::Released && is_free && self.is_covered(true, None) {
-                    self.places[at].service = Held::New;
+                let one = self.swapped[at];
+                let is_free = one.new_alias == Held::Absent && !(at == 0 && self.taken);
+                if one.service == Held::Released && is_free && self.is_covered(true, None) {
+                    self.swapped[at].service = Held::New;
                 }
             }
-            Request::Copy(at) => self.places[at].copies = true,
-            Request::DeleteCopies(at) => self.places[at].copies = false,
-            Request::DeleteAlias(at, Role::New) => self.places[at].new_alias = Held::Absent,
-            Request::DeleteAlias(at, _) => self.places[at].alias = Held::Absent,
+            Request::Copy(at) => self.swapped[at].copies = true,
+            Request::DeleteCopies(at) => self.swapped[at].copies = false,
+            Request::DeleteAlias(at, Side::New) => self.swapped[at].new_alias = Held::Absent,
+            Request::DeleteAlias(at, Side::Old) => self.swapped[at].old_alias = Held::Absent,
         }
     }
 
@@ -430,24 +430,24 @@ impl World {
 
     fn is_used(&self, is_new: bool) -> bool {
         let held = if is_new { Held::New } else { Held::Old };
-        let has = |place: &Place| [place.service, place.alias, place.new_alias].contains(&held);
-        self.shop_is_new == is_new || self.places.iter().any(has)
+        let has = |one: &Swapped| [one.service, one.old_alias, one.new_alias].contains(&held);
+        self.shop_is_new == is_new || self.swapped.iter().any(has)
     }
 
     /// What must never be, between two requests.
     fn wrong(&self) -> Option<&'static str> {
         let is_ending = matches!(self.phase, Some(Phase::Finishing) | None);
-        let swapped = |place: &&Place| matches!(place.service, Held::New | Held::Released);
-        for place in &self.places {
-            if place.service != Held::Released && [place.alias, place.new_alias].contains(&place.service) {
+        let swapped = |one: &Swapped| matches!(one.service, Held::New | Held::Released);
+        for one in &self.swapped {
+            if one.service != Held::Released && [one.old_alias, one.new_alias].contains(&one.service) {
                 return Some("two Services have the same address");
             }
-            let target = if place.leads_to == Role::New { place.new_alias } else { place.alias };
-            if place.service == Held::Released && target == Held::Absent {
-                return Some("the name of a Service leads to no address");
+            let target = if one.points_to == Side::New { one.new_alias } else { one.old_alias };
+            if one.service == Held::Released && target == Held::Absent {
+                return Some("the name of a Service points to no address");
             }
         }
-        if self.places[0].alias == Held::Old && !self.places[0].copies && !is_ending {
+        if self.swapped[0].old_alias == Held::Old && !self.swapped[0].copies && !is_ending {
             return Some("the old address of default/kubernetes has no endpoints");
         }
         if !is_ending && self.is_used(false) && !self.is_covered(false, None) {
@@ -466,25 +466,25 @@ impl World {
         {
             return Some("the default range is being deleted, and nothing else covers its addresses");
         }
-        if self.places.iter().filter(swapped).count() > 0 && self.flags.contains(&false) {
+        if self.swapped.iter().any(swapped) && self.flags.contains(&false) {
             return Some("default/kubernetes is swapped although an API server has the old flag");
         }
-        if self.phase == Some(Phase::Switched) && self.places.iter().any(|place| place.alias != Held::Old) {
+        if self.phase == Some(Phase::Switched) && self.swapped.iter().any(|one| one.old_alias != Held::Old) {
             return Some("an old address is not held after the switch");
         }
         if self.phase.is_none() && self.has_begun {
             let is_clean =
-                self.places.iter().all(|place| [place.alias, place.new_alias] == [Held::Absent; 2] && !place.copies);
+                self.swapped.iter().all(|one| [one.old_alias, one.new_alias] == [Held::Absent; 2] && !one.copies);
             // A range stays, without giving addresses away, as long as a Service has one.
             let stays = |range| matches!(range, Range::Present { is_being_deleted: false, .. });
             if !is_clean || self.trigger || stays(self.new) || stays(self.old) {
                 return Some("something of the renumbering is left");
             }
-            if self.pools_are_new != (self.places[0].service == Held::New) {
+            if self.pools_are_new != (self.swapped[0].service == Held::New) {
                 return Some("the pools have addresses of a range that is gone");
             }
-            let one_side = self.places.iter().all(|place| place.service == Held::New)
-                || self.places.iter().all(|place| place.service == Held::Old);
+            let one_side = self.swapped.iter().all(|one| one.service == Held::New)
+                || self.swapped.iter().all(|one| one.service == Held::Old);
             if !one_side {
                 return Some("the renumbering has ended in its middle");
             }
@@ -612,18 +612,18 @@ fn exploration_finds_faults() {
                 observed.swaps.iter_mut().filter(at_old).for_each(|swap| swap.new_alias = Held::New);
                 step::next(goal, record, &observed)
             },
-            expected: "the name of a Service leads to no address",
+            expected: "the name of a Service points to no address",
         },
         Case {
-            name: "the new addresses are free before the name leads to the old ones",
+            name: "the new addresses are free before the name points to the old ones",
             next: |goal, record, observed| match step::next(goal, record, observed) {
                 Step::Send(mut requests) => {
-                    requests.retain(|request| !matches!(request, Request::Release(_, Role::Old)));
+                    requests.retain(|request| !matches!(request, Request::PointTo(_, Side::Old)));
                     Step::Send(requests)
                 }
                 step => step,
             },
-            expected: "the name of a Service leads to no address",
+            expected: "the name of a Service points to no address",
         },
         Case {
             name: "a Service that can't move back stops the rollback",

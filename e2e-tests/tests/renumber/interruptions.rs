@@ -64,7 +64,7 @@ async fn few_writes_at_a_time(plane: &ControlPlane, ends: &[End], arguments: &[&
             None if matches!(end, End::Late) => late = Some((gate, proxy)),
             None => gate.discard(),
         }
-        // Whatever the last run left: at most one Service holds an old address, and each name leads to an address.
+        // Whatever the last run left: at most one Service holds an old address, and each name points to an address.
         let held = addresses(plane).await;
         for address in ["10.96.0.1", "10.96.0.10"] {
             let holders = held.iter().filter(|service| service.ends_with(&format!(" {address}"))).count();
@@ -75,8 +75,8 @@ async fn few_writes_at_a_time(plane: &ControlPlane, ends: &[End], arguments: &[&
                 let start = format!("{namespace}/{name} ");
                 held.iter().find_map(|service| service.strip_prefix(&start)).unwrap_or_else(|| panic!("{held:?}"))
             };
-            if let Some(leads_to) = of(name).strip_prefix("leads to ") {
-                assert!(of(leads_to.split('.').next().unwrap()).starts_with("10."), "{held:?}");
+            if let Some(points_to) = of(name).strip_prefix("points to ") {
+                assert!(of(points_to.split('.').next().unwrap()).starts_with("10."), "{held:?}");
             }
         }
     }

@@ -197,6 +197,9 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             "reservations": [{"address": "10.96.0.5", "namespace": "shop", "name": "web"}]}});
     let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "u"});
     plane.apply(&pool.to_string()).await;
+    let mut stored_alias = service("clusterip-alias-kubernetes", alias_label(), json!({}));
+    stored_alias["metadata"]["namespace"] = json!("default");
+    plane.apply(&stored_alias.to_string()).await;
     for name in DNS.into_iter().chain(["metrics"]) {
         let mut service = service(name, json!({"k8s-app": "kube-dns"}), json!({"selector": {"k8s-app": "kube-dns"}}));
         service["metadata"]["namespace"] = json!("kube-system");
@@ -212,8 +215,16 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
     .await;
     let alias = |spec: Value| service("clusterip-alias-kubernetes", alias_label(), spec);
     let delete = |path: &str, name: &str| format!("{path}/{name}?dryRun=All");
+    let mut with_finalizer = alias(json!({}));
+    with_finalizer["metadata"]["finalizers"] = json!(["example.com/mine"]);
     let rows = [
-        ("an alias", Method::POST, post(core, "default", "services"), alias(json!({})), "allowed"),
+        (
+            "an alias",
+            Method::POST,
+            post(core, "default", "services"),
+            service("clusterip-alias-new-kubernetes", alias_label(), json!({})),
+            "allowed",
+        ),
         (
             "an alias with a selector",
             Method::POST,
@@ -319,20 +330,21 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
                 "reservations": [{"address": "10.100.0.5", "namespace": "shop", "name": "web"}]}}),
             "allowed",
         ),
-        (
-            "another Service of kube-system",
-            Method::PUT,
-            "/api/v1/namespaces/kube-system/services/metrics?dryRun=All".to_owned(),
-            service("metrics", json!({}), json!({})),
-            REFUSED,
-        ),
         // The server moves the Services of users, and holds the Lease.
         (
             "a Service of a user",
-            Method::PATCH,
-            "/api/v1/namespaces/default/services/kubernetes?dryRun=All".to_owned(),
-            json!({"metadata": {"annotations": {"a": "b"}}}),
+            Method::PUT,
+            "/api/v1/namespaces/shop/services/web?dryRun=All".to_owned(),
+            service("web", json!({}), json!({})),
             NO_PERMISSION,
+        ),
+        ("an alias with a finalizer", Method::POST, post(core, "default", "services"), with_finalizer, REFUSED),
+        (
+            "the Service of DNS",
+            Method::DELETE,
+            delete("/api/v1/namespaces/kube-system/services", "kube-dns"),
+            Value::Null,
+            REFUSED,
         ),
         (
             "a temporary Service of a move",
@@ -395,13 +407,17 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
     for (namespace, service) in [("default", "kubernetes")].into_iter().chain(DNS.map(|name| ("kube-system", name))) {
         let path = format!("/api/v1/namespaces/{namespace}/services/{service}");
         let stored = send(&plane.client(), Method::GET, &path, None).await.unwrap();
-        let leads_to = |name: &str| json!({"spec": {"type": "ExternalName", "externalName": name}});
+        let points_to = |name: &str| json!({"spec": {"type": "ExternalName", "externalName": name}});
         let domain = format!("{namespace}.svc.cluster.local");
         let changes = [
-            ("leads to its alias", leads_to(&format!("clusterip-alias-{service}.{domain}")), "allowed"),
-            ("leads to its new alias", leads_to(&format!("clusterip-alias-new-{service}.{domain}")), "allowed"),
-            ("leads to another name", leads_to("example.com"), REFUSED),
-            ("leads to another Service", leads_to(&format!("web.{domain}")), REFUSED),
+            ("points to its alias", points_to(&format!("clusterip-alias-{service}.{domain}")), "allowed"),
+            ("points to its new alias", points_to(&format!("clusterip-alias-new-{service}.{domain}")), "allowed"),
+            ("points to another name", points_to("example.com"), REFUSED),
+            ("points to another Service", points_to(&format!("web.{domain}")), REFUSED),
+            ("points to the alias of another Service", points_to(&format!("clusterip-alias-web.{domain}")), REFUSED),
+            ("no address", json!({"spec": {"type": "ExternalName", "externalName": null}}), REFUSED),
+            ("a selector", json!({"spec": {"selector": {"app": "mine"}}}), REFUSED),
+            ("local traffic alone", json!({"spec": {"internalTrafficPolicy": "Local"}}), REFUSED),
             ("a load balancer", json!({"spec": {"type": "LoadBalancer"}}), REFUSED),
             ("external addresses", json!({"spec": {"externalIPs": ["192.0.2.1"]}}), REFUSED),
             ("its finalizers", json!({"metadata": {"finalizers": ["example.com/mine"]}}), REFUSED),
@@ -414,6 +430,14 @@ async fn stolen_token_of_the_account_writes_only_objects_of_a_renumbering() {
             found.push((name, tried(&client, Method::PUT, &format!("{path}?dryRun=All"), body).await));
             wanted.push((name, expected.to_owned()));
         }
+    }
+    for (namespace, name) in [("kube-system", "metrics"), ("default", "clusterip-alias-kubernetes")] {
+        let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
+        let mut body = send(&plane.client(), Method::GET, &path, None).await.unwrap();
+        body["spec"]["type"] = json!("ExternalName");
+        body["spec"]["externalName"] = json!(format!("clusterip-alias-{name}.{namespace}.svc.cluster.local"));
+        found.push(("another Service", tried(&client, Method::PUT, &format!("{path}?dryRun=All"), body).await));
+        wanted.push(("another Service", REFUSED.to_owned()));
     }
     let dns = DNS.map(|name| {
         let alias = format!("clusterip-alias-{name}");

@@ -71,7 +71,7 @@ pub async fn delete_pod(plane: &ControlPlane, name: &str) {
     send(&plane.client(), Method::DELETE, &path, None).await.unwrap();
 }
 
-/// Each Service with its addresses, or the name to which it leads, ordered by namespace and name.
+/// Each Service with its addresses, or the name to which it points, ordered by namespace and name.
 pub async fn addresses(plane: &ControlPlane) -> Vec<String> {
     let text = |service: &Value, path: &str| service.pointer(path).unwrap().as_str().unwrap_or_default().to_owned();
     let mut all: Vec<String> = services(&plane.client())
@@ -80,7 +80,7 @@ pub async fn addresses(plane: &ControlPlane) -> Vec<String> {
         .map(|service| {
             let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
             if let Some(external) = service["spec"]["externalName"].as_str() {
-                return format!("{namespace}/{name} leads to {external}");
+                return format!("{namespace}/{name} points to {external}");
             }
             let all = service["spec"]["clusterIPs"].as_array().unwrap().iter();
             format!("{namespace}/{name} {}", all.map(|it| it.as_str().unwrap()).collect::<Vec<_>>().join(","))
@@ -98,7 +98,7 @@ pub async fn version(plane: &ControlPlane, namespace: &str) -> String {
 }
 
 /// The changes of the Services of a namespace since this version: what happened, the name of the Service, and its address
-/// or the name to which it leads.
+/// or the name to which it points.
 pub async fn changes_since(plane: &ControlPlane, namespace: &str, version: &str) -> Vec<String> {
     let watched = WatchParams::default().disable_bookmarks().timeout(2);
     let events = of_namespace(plane.client(), namespace).watch(&watched, version).await.unwrap();

@@ -62,7 +62,7 @@ async fn service_range_is_replaced_while_every_old_address_is_held() {
     let before = (uid().await, version(&plane, "default").await, version(&plane, "kube-system").await);
     let switched = renumber(&plane, &["switch"]).await;
     assert_eq!(switched.status, 0, "{}{}", switched.stdout, switched.stderr);
-    // The names always lead to an address.
+    // The names always point to an address.
     let changes = |name: &str, namespace: &str, last: u8| {
         [
             format!("added clusterip-alias-new-{name}: 10.100.0.{last}"),
@@ -98,9 +98,9 @@ async fn service_range_is_replaced_while_every_old_address_is_held() {
             &json!("switched"),
             &json!([
                 {"service": "default/kubernetes", "addresses": ["10.96.0.1"],
-                    "alias": "default/clusterip-alias-kubernetes", "endpointsEqual": true},
+                    "heldBy": "default/clusterip-alias-kubernetes", "endpointsEqual": true},
                 {"service": "kube-system/kube-dns", "addresses": ["10.96.0.10"],
-                    "alias": "kube-system/clusterip-alias-kube-dns", "endpointsEqual": true},
+                    "heldBy": "kube-system/clusterip-alias-kube-dns", "endpointsEqual": true},
             ]),
             &json!([
                 "Nodes node-a: the configuration of 1 kubelet can't be read: the API server answers 500",

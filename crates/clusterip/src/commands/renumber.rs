@@ -15,9 +15,8 @@ use clusterip_cluster::shutdown::{Interrupt, shutdown_signal};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, parse_cidr};
 use clusterip_moves::renumbering::change::Direction;
-use clusterip_moves::renumbering::record::{Phase, Record, Swap};
+use clusterip_moves::renumbering::record::{Phase, Record, Side, Swap};
 use clusterip_moves::renumbering::step::Goal;
-use clusterip_moves::temporary::Role;
 use futures::{FutureExt as _, StreamExt as _, poll};
 use ipnet::IpNet;
 use kube::Client;
@@ -130,7 +129,7 @@ A Service that can't move keeps its address, and the command names it.
 
 After Ctrl-C or SIGTERM, the command ends when the moves and the swap that have begun are finished.
 
-Exit status: 0; 1 if something must be changed first, or the command was interrupted; 2 if the command can't start.";
+Exit status: 0; 1 if something must be changed first, or the command was interrupted; 2 after any other error.";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = BEGIN_HELP)]
@@ -343,7 +342,7 @@ impl MovingArguments {
         let pools = live_settings::list_if_defined(client).await;
         let has_pools = !pools.map_err(|error| failed("the pools of the cluster can't be listed", &error))?.is_empty();
         let document = if leads || has_pools { None } else { Some(own_settings(record, direction)?) };
-        let alias = |swap: &Swap| ServiceKey::new(&swap.namespace, swap.alias_name(Role::Old));
+        let alias = |swap: &Swap| ServiceKey::new(&swap.namespace, swap.alias_name(Side::Old));
         let aliases = record.swaps.iter().map(alias).collect();
         let moves =
             MoveArguments::seamlessly(cluster, server_namespace.clone(), document, aliases, &self.options, &self.dns);

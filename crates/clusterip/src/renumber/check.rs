@@ -145,7 +145,9 @@ pub async fn check(
     let dns = switched.filter(|row| row.namespace == "kube-system").flat_map(|row| change.changed(&row.addresses));
     let installer = Installer::of(&version.git_version, has_kubeadm_config);
     let steps = installer.steps(&change, &change.applied(&ranges), &joined(dns.map(|(_, new)| new), ","))?;
-    let new_addresses = swapped.iter().map(|(_, new)| *new).collect();
+    // Also those that stay: for a moment of the switch, they are free.
+    let all = services.iter().filter(|row| row.way == Way::Switch).flat_map(|row| &row.addresses);
+    let new_addresses = all.filter_map(|address| change.address(*address)).collect();
     let record = Record { new_addresses, ..Record::new(change.clone(), ranges) };
     let (version, installer, findings) = (version.git_version, installer.as_str(), findings.into_sorted());
     let count = |way| services.iter().filter(|row| row.way == way).count();

@@ -10,7 +10,7 @@ use super::store::Store;
 
 impl Observer {
     /// The kubelets that give Pods an old DNS address, and those that can't be asked.
-    pub async fn old_kubelets(&self, record: &Record) -> anyhow::Result<Vec<String>> {
+    pub async fn old_kubelets(&mut self, record: &Record) -> anyhow::Result<Vec<String>> {
         if let Some(known) = self.kubelets.take() {
             return Ok(known);
         }
@@ -24,14 +24,14 @@ impl Observer {
 }
 
 /// Records the time at which no kubelet gives Pods an old DNS address any more. Pods that are older may know it.
-pub async fn note_kubelets(observer: &Observer, store: &mut Store, record: &mut Record) -> anyhow::Result<()> {
+pub async fn note_kubelets(observer: &mut Observer, store: &mut Store, record: &mut Record) -> anyhow::Result<()> {
     if record.phase == Phase::Switched && record.kubelets_at.is_none() {
         let kubelets = observer.old_kubelets(record).await?;
         if kubelets.is_empty() {
             record.kubelets_at = Some(Timestamp::now().as_second());
             store.write(record).await?;
         }
-        observer.kubelets.set(Some(kubelets));
+        observer.kubelets = Some(kubelets);
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ mod tests {
         let mut store = Store::new(&client, "clusterip-policy");
         let mut observer = Observer::new(client, "clusterip-policy");
         for look in 1..=2 {
-            note_kubelets(&observer, &mut store, &mut record).await.unwrap();
+            note_kubelets(&mut observer, &mut store, &mut record).await.unwrap();
             let observed = observer.observe(Goal::Finish { force: false }, &record).await.unwrap();
             assert_eq!(observed.users_of_old, ["Node a: its kubelet gives Pods the DNS address 10.96.0.10"]);
             assert_eq!((asked.load(Ordering::Relaxed), record.kubelets_at), (look, None));

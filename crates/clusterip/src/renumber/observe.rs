@@ -1,6 +1,5 @@
 //! Reads what decides the next step of a renumbering.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,10 +9,9 @@ use clusterip_moves::method::ready_endpoints;
 use clusterip_moves::renumbering::change::{Change, Direction};
 use clusterip_moves::renumbering::observed::{Held, Names, Observed, ServiceCidr, SwapState};
 use clusterip_moves::renumbering::record::{
-    ALIAS_LABEL, DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
+    ALIAS_LABEL, DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Side, Swap, trigger,
 };
 use clusterip_moves::renumbering::step::Goal;
-use clusterip_moves::temporary::Role;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::Client;
@@ -41,8 +39,8 @@ pub struct Observer {
     pub has_moved: bool,
     pub has_replaced_default: bool,
     pub asks_kubelets: bool,
-    /// The answer of [`Observer::old_kubelets`] to a question of a moment ago, which it gives once more.
-    pub kubelets: Cell<Option<Vec<String>>>,
+    /// What was found out about kubelets in this look. [`Observer::old_kubelets`] takes it, so that none is asked twice.
+    pub kubelets: Option<Vec<String>>,
 }
 
 pub async fn pools(client: &Client) -> anyhow::Result<Vec<Value>> {
@@ -57,8 +55,9 @@ pub fn is_changed(pool: &Value, change: &Change) -> bool {
 impl Observer {
     pub fn new(client: Client, server_namespace: &str) -> Self {
         let server_namespace = server_namespace.to_owned();
-        let (default, has_moved, has_replaced_default, kubelets) = Default::default();
-        Self { client, server_namespace, default, has_moved, has_replaced_default, asks_kubelets: true, kubelets }
+        let (has_moved, has_replaced_default, asks_kubelets) = (false, false, true);
+        let (default, kubelets) = (None, None);
+        Self { client, server_namespace, default, has_moved, has_replaced_default, asks_kubelets, kubelets }
     }
 
     pub async fn observe(&mut self, goal: Goal, record: &Record) -> anyhow::Result<Observed> {
@@ -156,24 +155,27 @@ async fn old_certificates(client: &Client, record: &Record) -> anyhow::Result<Ve
 pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapState> {
     let namespace = Some(swap.namespace.as_str());
     let service = get(client, SERVICE, namespace, &swap.name).await?;
-    let service = service.map_or(Held::Absent, |service| swap.held(&service));
-    let mut state = SwapState { service, ..SwapState::default() };
-    let of_service = endpoint_slices(client, &swap.namespace, &swap.name).await?;
-    let (mut wanted, mut copies, mut own) = (Vec::new(), Vec::new(), Vec::new());
-    for role in [Role::Old, Role::New] {
-        let name = swap.alias_name(role);
-        let held = get(client, SERVICE, namespace, &name).await?.map_or(Held::Absent, |alias| match role {
-            _ if !is_alias_of(&alias, swap, role) => Held::Other,
-            Role::New => Held::New,
-            _ => Held::Old,
+    let held = service.as_ref().map_or(Held::Absent, |service| swap.held(service));
+    let selector = service.as_ref().and_then(|service| service.pointer("/spec/selector")?.as_object());
+    let has_selector = selector.is_some_and(|selector| !selector.is_empty());
+    let mut state = SwapState { service: held, has_selector, ..SwapState::default() };
+    let wanted = swap.copies(held, &endpoint_slices(client, &swap.namespace, &swap.name).await?);
+    let (mut copies, mut own) = (Vec::new(), Vec::new());
+    for side in Side::ALL {
+        let name = swap.alias_name(side);
+        let alias = get(client, SERVICE, namespace, &name).await?;
+        let held = alias.map_or(Held::Absent, |alias| match is_alias_of(&alias, swap, side) {
+            true => side.held(),
+            false => Held::Other,
         });
-        *(if role == Role::New { &mut state.new_alias } else { &mut state.alias }) = held;
-        wanted.extend(wanted_copies(swap, role, service, &of_service));
         let is_copy = |slice: &Value| object::text(slice, &["metadata", "labels", SLICE_WRITER_LABEL]) == SLICE_WRITER;
         let (copied, listed): (Vec<Value>, Vec<Value>) =
             endpoint_slices(client, &swap.namespace, &name).await?.into_iter().partition(is_copy);
         copies.extend(copied);
-        own.extend(listed.into_iter().filter(|_| role == Role::Old));
+        match side {
+            Side::Old => (state.old_alias, own) = (held, listed),
+            Side::New => state.new_alias = held,
+        }
     }
     let is_ready = |slice: &Value| ready_endpoints(std::slice::from_ref(slice)).next().is_some();
     let contents = |slice: &Value| {
@@ -192,18 +194,9 @@ pub async fn swap_state(client: &Client, swap: &Swap) -> anyhow::Result<SwapStat
     Ok(state)
 }
 
-/// The copies of these EndpointSlices for the alias in this role. When the Service has its new addresses, the alias that
-/// held them needs none.
-pub fn wanted_copies(swap: &Swap, role: Role, service: Held, slices: &[Value]) -> Vec<Value> {
-    match (role, service) {
-        (Role::New, Held::New) => Vec::new(),
-        _ => swap.copies(role, slices),
-    }
-}
-
-/// Whether a Service is the alias of a swap in this role, and not one that another client has created with its name.
-pub fn is_alias_of(service: &Value, swap: &Swap, role: Role) -> bool {
-    addresses(service) == swap.addresses(role) && is_alias(service)
+/// Whether a Service is this alias of a swap, and not one that another client has created with its name.
+pub fn is_alias_of(service: &Value, swap: &Swap, side: Side) -> bool {
+    addresses(service) == swap.addresses(side) && is_alias(service)
 }
 
 fn is_alias(service: &Value) -> bool {
@@ -214,18 +207,16 @@ fn is_alias(service: &Value) -> bool {
 /// Service that looks temporary: it counts as any other, because it keeps a ServiceCIDR from being deleted.
 fn note_service(service: &Value, record: &Record, swaps: &[Swap], observed: &mut Observed) {
     let (namespace, name) = (object::namespace(service), object::name(service));
-    let is_swap = swaps.iter().any(|swap| {
-        let is_named = [Role::Old, Role::New].iter().any(|role| swap.alias_name(*role) == name);
+    let is_swapped = swaps.iter().any(|swap| {
+        let is_named = Side::ALL.iter().any(|side| swap.alias_name(*side) == name);
         swap.namespace == namespace && (swap.name == name || is_named && is_alias(service))
     });
-    // Before the switch, the Services of DNS are not recorded yet.
-    if is_swap || is_kubernetes(service) {
+    // Before the switch, no swap is recorded.
+    let will_be_swapped = is_kubernetes(service) || record.swaps.is_empty() && is_dns(service);
+    if is_swapped || will_be_swapped {
         return;
     }
     let (at, named) = (addresses(service), format!("Service {namespace}/{name}"));
-    if record.swaps.is_empty() && is_dns(service) {
-        return;
-    }
     if at.iter().any(|address| record.change.is_old(*address)) {
         observed.left_old.add(named.clone());
     }
@@ -236,7 +227,7 @@ fn note_service(service: &Value, record: &Record, swaps: &[Swap], observed: &mut
 
 impl Observer {
     /// The Pods and kubelets that know old addresses, each owner of Pods once.
-    async fn users_of_old(&self, record: &Record) -> anyhow::Result<Vec<String>> {
+    async fn users_of_old(&mut self, record: &Record) -> anyhow::Result<Vec<String>> {
         let mut users = self.old_kubelets(record).await?.into_iter().collect::<Names>().texts();
         let changes_dns = record.swaps.iter().any(|swap| swap.namespace == "kube-system");
         let since = if changes_dns { record.kubelets_at } else { record.switched_at };

@@ -1,5 +1,6 @@
 //! Carries out the steps of a renumbering.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -9,30 +10,36 @@ use clusterip_cluster::shutdown::Interrupt;
 use clusterip_moves::renumbering::change::{Change, Direction};
 use clusterip_moves::renumbering::observed::Held;
 use clusterip_moves::renumbering::record::{
-    DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Swap, trigger,
+    DEFAULT_SERVICE_CIDR, Phase, Record, SLICE_WRITER, SLICE_WRITER_LABEL, Side, Swap, trigger,
 };
 use clusterip_moves::renumbering::step::{Goal, Request, Step, next};
 use clusterip_moves::seamless::{PROXY_DELAY, PROXY_IDLE, TRIGGER_LEAD};
-use clusterip_moves::temporary::Role;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error as KubeError};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::kubelets::note_kubelets;
 use super::objects::{
     ENDPOINT_SLICE, IP_ADDRESS, Kind, SERVICE, SERVICE_CIDR, SERVICE_POOL, api, endpoint_slices, for_each, get,
 };
-use super::observe::{self, Observer, is_alias_of, is_changed, pools, swap_state, wanted_copies};
+use super::observe::{self, Observer, is_alias_of, is_changed, pools, swap_state};
 use super::store::Store;
 
 /// How often the cluster is observed while it does something.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often the creation of the trigger is tried, and a change of a Service that other clients change.
+/// How often the creation of the trigger is tried.
 const TRIGGER_ATTEMPTS: usize = 20;
+/// How often a change of a Service is tried that other clients change, too.
 const CHANGE_ATTEMPTS: usize = 5;
+/// The end of the message of an API server about an address that is not free.
+const TAKEN: &str = "provided IP is already allocated";
+/// How many attempts one look for the Service with the address is for: the look takes longer than an attempt.
+const ATTEMPTS_FOR_HOLDER: usize = 20;
+/// After this time, the API servers have freed an address that no Service has: they look after a minute.
+const FREED_AFTER: Duration = Duration::from_secs(90);
 const MANAGER: &str = "clusterip-renumber";
 /// The longest time that a command waits for requests of the previous one, whatever the record says. By itself, an API
 /// server ends a request after a minute.
@@ -89,10 +96,10 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
 
     async fn carry_out(&mut self, goal: Goal, record: &mut Record) -> anyhow::Result<End> {
         let client = self.observer.client.clone();
-        let mut waited_for = String::new();
+        let (mut waited_for, mut sent) = (String::new(), Vec::new());
         loop {
             if goal != Goal::Switch {
-                note_kubelets(&self.observer, &mut self.store, record).await?;
+                note_kubelets(&mut self.observer, &mut self.store, record).await?;
             }
             let observed = until(&self.interrupt, self.observer.observe(goal, record)).await;
             let Some(observed) = observed else { return Ok(End::Interrupted) };
@@ -136,14 +143,29 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
                     delete(&client, SERVICE_CIDR, None, name, None).await?;
                 }
                 Step::SetPools(direction) => set_pools(&client, &record.change.directed(direction)).await?,
-                Step::Send(requests) => self.send_all(&requests, record).await?,
+                Step::Send(requests) => {
+                    // The requests have not changed what is observed, such as a deletion that a finalizer delays.
+                    if sent == requests && until(&self.interrupt, sleep(LOOK)).await.is_none() {
+                        return Ok(End::Interrupted);
+                    }
+                    self.send_all(&requests, record).await?;
+                    sent = requests;
+                }
             }
         }
     }
 
     async fn enter(&mut self, record: &mut Record, phase: Phase) -> anyhow::Result<()> {
         match phase {
-            Phase::Switching => record.swaps = observe::swaps(&self.observer.client, &record.change).await?,
+            Phase::Switching => {
+                record.swaps = observe::swaps(&self.observer.client, &record.change).await?;
+                // If a policy refuses an alias, its Service keeps its addresses, and a rollback is still possible.
+                for swap in &record.swaps {
+                    for side in Side::ALL {
+                        create_alias(&self.observer.client, swap, side, true, &mut None).await?;
+                    }
+                }
+            }
             Phase::Switched => {
                 // Pods that start from now on use the new addresses.
                 sleep(PROXY_DELAY).await;
@@ -155,7 +177,7 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
         // The switch looks again for Services that have not moved.
         self.observer.has_moved &= phase != Phase::Switching;
         self.store.write(record).await?;
-        note_kubelets(&self.observer, &mut self.store, record).await?;
+        note_kubelets(&mut self.observer, &mut self.store, record).await?;
         (self.report)(&format!("phase: {}", phase.as_str()));
         Ok(())
     }
@@ -164,58 +186,136 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
         let client = &self.observer.client;
         let trigger = trigger(&self.observer.server_namespace);
         let swap = |at: usize| record.swaps.get(at).context("the record has no such swap");
-        // The stored Service of the swap. Between the release and the new addresses, every request costs time.
-        let mut known = None;
+        // The Service of the swap, as last stored: a read before each change would make the swap longer.
+        let mut stored = None;
         for request in requests {
             match *request {
                 Request::Copy(at) => copy(client, swap(at)?).await?,
-                Request::CreateAlias(at, role) => create_alias(client, swap(at)?, role).await?,
+                Request::CreateAlias(at, side) => create_alias(client, swap(at)?, side, false, &mut stored).await?,
                 Request::Settle => sleep(PROXY_DELAY.max(PROXY_IDLE)).await,
                 Request::CreateTrigger => create_trigger(client, &trigger).await?,
                 Request::Pause => sleep(TRIGGER_LEAD).await,
-                Request::Release(at, role) => self.change_service(swap(at)?, Some(role), &mut known).await?,
-                Request::Take(at) => self.change_service(swap(at)?, None, &mut known).await?,
+                Request::PointTo(at, side) => {
+                    let swap = swap(at)?;
+                    let changed = |service: &Value| swap.pointing_to(service, side, &self.cluster_domain);
+                    change_service(client, swap, &mut stored, changed).await?;
+                }
+                Request::Take(at) => {
+                    let swap = swap(at)?;
+                    change_service(client, swap, &mut stored, |service| swap.with_new_addresses(service)).await?;
+                }
                 Request::DeleteTrigger => {
                     delete(client, SERVICE, Some(object::namespace(&trigger)), object::name(&trigger), None).await?;
                 }
-                // Another client may have created a Service with this name meanwhile.
-                Request::DeleteAlias(at, role) => {
-                    let swap = swap(at)?;
-                    delete_if(client, swap, &swap.alias_name(role), |found| is_alias_of(found, swap, role)).await?;
-                }
+                Request::DeleteAlias(at, side) => delete_alias(client, swap(at)?, side).await?,
                 Request::DeleteCopies(at) => delete_copies(client, swap(at)?, &[]).await?,
             }
         }
         Ok(())
     }
+}
 
-    /// Carries out [`Swap::change`], if it is the next one: another run may have carried it out. `known` is the stored
-    /// Service, if it is known, before and after that.
-    async fn change_service(&self, swap: &Swap, lead: Option<Role>, known: &mut Option<Value>) -> anyhow::Result<()> {
-        let client = &self.observer.client;
-        let namespace = Some(swap.namespace.as_str());
-        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        for attempt in 1.. {
-            if known.is_none() {
-                *known = get(client, SERVICE, namespace, &swap.name).await?;
+/// The Service of a swap, as last stored.
+async fn service<'s>(client: &Client, swap: &Swap, stored: &'s mut Option<Value>) -> anyhow::Result<Option<&'s Value>> {
+    if stored.is_none() {
+        *stored = get(client, SERVICE, Some(&swap.namespace), &swap.name).await?;
+    }
+    Ok(stored.as_ref())
+}
+
+/// Writes the next change of the Service; nothing if another command has written it.
+async fn change_service(
+    client: &Client,
+    swap: &Swap,
+    stored: &mut Option<Value>,
+    changed: impl Fn(&Value) -> Option<Value>,
+) -> anyhow::Result<()> {
+    let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let services = api(client, SERVICE, Some(&swap.namespace));
+    for attempt in 1.. {
+        let Some(changed) = service(client, swap, stored).await?.and_then(&changed) else { break };
+        let changed = serde_json::from_value(changed)?;
+        let replaced = async || Ok(services.replace(&swap.name, &parameters, &changed).await);
+        match when_free(client, swap, &swap.new, replaced).await? {
+            None => break,
+            Some(Ok(changed)) => {
+                *stored = Some(json!(changed));
+                break;
             }
-            let changed = known.as_ref().and_then(|service| swap.change(service, lead, &self.cluster_domain));
-            let Some(changed) = changed else { break };
-            let changed = serde_json::from_value(changed)?;
-            match api(client, SERVICE, namespace).replace(&swap.name, &parameters, &changed).await {
-                Ok(stored) => {
-                    *known = Some(json!(stored));
-                    break;
-                }
-                // Another client has changed it meanwhile.
-                Err(KubeError::Api(status)) if status.code == 409 && attempt < CHANGE_ATTEMPTS => *known = None,
-                Err(error) => {
-                    return Err(failed(format!("Service {}/{} can't be changed", swap.namespace, swap.name), &error));
-                }
+            // Another client has changed it meanwhile.
+            Some(Err(KubeError::Api(status))) if status.code == 409 && attempt < CHANGE_ATTEMPTS => *stored = None,
+            Some(Err(error)) => {
+                return Err(failed(format!("Service {}/{} can't be changed", swap.namespace, swap.name), &error));
             }
         }
-        Ok(())
     }
+    Ok(())
+}
+
+/// Creates an alias, or tries whether it could be created.
+async fn create_alias(
+    client: &Client,
+    swap: &Swap,
+    side: Side,
+    dry_run: bool,
+    stored: &mut Option<Value>,
+) -> anyhow::Result<()> {
+    let Some(service) = service(client, swap, stored).await? else { return Ok(()) };
+    let alias = swap.alias(side, service);
+    let create = async || try_create(client, SERVICE, &alias, dry_run).await;
+    match when_free(client, swap, &swap.addresses(side), create).await? {
+        None => Ok(()),
+        Some(created) => unless_done(created, SERVICE, &swap.alias_name(side), "created"),
+    }
+}
+
+/// Repeats a write that needs these addresses until they are free; `None` if a Service of this swap has one already.
+///
+/// An API server allocates an address before it asks policies. So another client holds it for a moment with each request
+/// that a policy refuses. If a write failed, an API server may free its address only after a minute.
+async fn when_free<T>(
+    client: &Client,
+    swap: &Swap,
+    addresses: &[IpAddr],
+    write: impl AsyncFn() -> anyhow::Result<Result<T, KubeError>>,
+) -> anyhow::Result<Option<Result<T, KubeError>>> {
+    let begun = Instant::now();
+    let mut attempts = (0..ATTEMPTS_FOR_HOLDER).cycle();
+    loop {
+        let written = write().await?;
+        let is_taken = matches!(&written, Err(KubeError::Api(status)) if status.message.contains(TAKEN));
+        if !is_taken || begun.elapsed() > FREED_AFTER {
+            return Ok(Some(written));
+        }
+        if attempts.next() == Some(0)
+            && let Some((address, namespace, name)) = holder(client, addresses).await?
+        {
+            let own = [swap.name.clone(), swap.alias_name(Side::Old), swap.alias_name(Side::New)];
+            if namespace == swap.namespace && own.contains(&name) {
+                return Ok(None);
+            }
+            bail!(
+                "{address} of Service {}/{} belongs to Service {namespace}/{name}: delete this Service or give it \
+                 another address, and try again",
+                swap.namespace,
+                swap.name
+            );
+        }
+    }
+}
+
+/// The first of these addresses that a Service has, and the namespace and the name of this Service.
+async fn holder(client: &Client, addresses: &[IpAddr]) -> anyhow::Result<Option<(IpAddr, String, String)>> {
+    for address in addresses {
+        let Some(found) = get(client, IP_ADDRESS, None, &address.to_string()).await? else { continue };
+        let of = |field: &str| object::text(&found, &["spec", "parentRef", field]).to_owned();
+        let (namespace, name) = (of("namespace"), of("name"));
+        let service = get(client, SERVICE, Some(&namespace), &name).await?;
+        if service.is_some_and(|service| clusterip_core::service::addresses(&service).contains(address)) {
+            return Ok(Some((*address, namespace, name)));
+        }
+    }
+    Ok(None)
 }
 
 /// What the work returns; `None` if the interrupt comes first.
@@ -233,9 +333,11 @@ pub async fn keep_equal(client: &Client, record: &Record) -> anyhow::Result<()> 
     if !matches!(record.phase, Phase::Switching | Phase::Switched) {
         return Ok(());
     }
-    for swap in record.swaps.iter().filter(|swap| !swap.has_selector()) {
+    for swap in &record.swaps {
         let state = swap_state(client, swap).await?;
-        if state.alias == Held::Old && state.service != Held::Absent && !state.has_equal_copies {
+        let has_alias = (state.old_alias, state.new_alias) != (Held::Absent, Held::Absent);
+        // A Service that was deleted has no endpoints to copy.
+        if has_alias && !state.has_selector && state.service != Held::Absent && !state.has_equal_copies {
             copy(client, swap).await?;
         }
     }
@@ -273,42 +375,30 @@ fn unless_done(result: Result<(), KubeError>, kind: Kind, name: &str, what: &str
 }
 
 async fn create(client: &Client, kind: Kind, object: &Value) -> anyhow::Result<()> {
-    unless_done(try_create(client, kind, object).await?, kind, object::name(object), "created")
+    unless_done(try_create(client, kind, object, false).await?, kind, object::name(object), "created")
 }
 
-async fn try_create(client: &Client, kind: Kind, object: &Value) -> anyhow::Result<Result<(), KubeError>> {
+async fn try_create(
+    client: &Client,
+    kind: Kind,
+    object: &Value,
+    dry_run: bool,
+) -> anyhow::Result<Result<(), KubeError>> {
     let namespace = Some(object::namespace(object)).filter(|namespace| !namespace.is_empty());
-    let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), dry_run };
     let parsed = serde_json::from_value(object.clone())?;
     Ok(api(client, kind, namespace).create(&parameters, &parsed).await.map(drop))
-}
-
-async fn create_alias(client: &Client, swap: &Swap, role: Role) -> anyhow::Result<()> {
-    let created = try_create(client, SERVICE, &swap.alias(role)).await?;
-    if matches!(&created, Err(KubeError::Api(status)) if status.code == 422) {
-        for address in swap.addresses(role) {
-            let Some(holder) = get(client, IP_ADDRESS, None, &address.to_string()).await? else { continue };
-            let of = |field: &str| object::text(&holder, &["spec", "parentRef", field]);
-            let (holder, name) = (format!("{}/{}", of("namespace"), of("name")), &swap.name);
-            bail!(
-                "{address} of Service {}/{name} belongs to Service {holder}: delete this Service or give it another \
-                 address, and try again",
-                swap.namespace
-            );
-        }
-    }
-    unless_done(created, SERVICE, &swap.alias_name(role), "created")
 }
 
 /// Creates the trigger. The API server picks its address. If that lies in a fenced pool, the fence refuses the Service, and
 /// the next attempt gets another address.
 async fn create_trigger(client: &Client, trigger: &Value) -> anyhow::Result<()> {
-    let mut created = try_create(client, SERVICE, trigger).await?;
+    let mut created = try_create(client, SERVICE, trigger, false).await?;
     for _ in 1..TRIGGER_ATTEMPTS {
         if !matches!(&created, Err(KubeError::Api(status)) if matches!(status.code, 403 | 422)) {
             break;
         }
-        created = try_create(client, SERVICE, trigger).await?;
+        created = try_create(client, SERVICE, trigger, false).await?;
     }
     unless_done(created, SERVICE, object::name(trigger), "created")
 }
@@ -325,21 +415,21 @@ async fn delete(
     unless_done(deleted, kind, name, "deleted")
 }
 
-/// Deletes the Service of this name if `is_one` is true for it.
-async fn delete_if(client: &Client, swap: &Swap, name: &str, is_one: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
-    let namespace = Some(swap.namespace.as_str());
-    let Some(found) = get(client, SERVICE, namespace, name).await?.filter(is_one) else { return Ok(()) };
+/// Deletes an alias, and no Service that another client has created with its name.
+async fn delete_alias(client: &Client, swap: &Swap, side: Side) -> anyhow::Result<()> {
+    let (namespace, name) = (Some(swap.namespace.as_str()), swap.alias_name(side));
+    let found = get(client, SERVICE, namespace, &name).await?;
+    let Some(found) = found.filter(|found| is_alias_of(found, swap, side)) else { return Ok(()) };
     let uid = object::text(&found, &["metadata", "uid"]).to_owned();
-    delete(client, SERVICE, namespace, name, Some(uid)).await
+    delete(client, SERVICE, namespace, &name, Some(uid)).await
 }
 
-/// Makes the copied EndpointSlices of the aliases equal to those of their Service, which holds this.
+/// Makes the copied EndpointSlices of the aliases equal to those of their Service.
 async fn copy(client: &Client, swap: &Swap) -> anyhow::Result<()> {
     let service = get(client, SERVICE, Some(&swap.namespace), &swap.name).await?;
     let held = service.map_or(Held::Absent, |service| swap.held(&service));
     let found = endpoint_slices(client, &swap.namespace, &swap.name).await?;
-    let roles = [Role::Old, Role::New].into_iter();
-    let wanted: Vec<Value> = roles.flat_map(|role| wanted_copies(swap, role, held, &found)).collect();
+    let wanted = swap.copies(held, &found);
     let parameters = PatchParams::apply(MANAGER).force();
     for slice in &wanted {
         let name = object::name(slice);
@@ -353,7 +443,7 @@ async fn copy(client: &Client, swap: &Swap) -> anyhow::Result<()> {
 /// Deletes the copied EndpointSlices of the aliases, without those that are wanted.
 async fn delete_copies(client: &Client, swap: &Swap, wanted: &[Value]) -> anyhow::Result<()> {
     let namespace = Some(swap.namespace.as_str());
-    let (old, new) = (swap.alias_name(Role::Old), swap.alias_name(Role::New));
+    let (old, new) = (swap.alias_name(Side::Old), swap.alias_name(Side::New));
     let selector = format!("{SLICE_WRITER_LABEL}={SLICE_WRITER},kubernetes.io/service-name in ({old},{new})");
     let mut left = Vec::new();
     for_each(client, ENDPOINT_SLICE, namespace, ListParams::default().labels(&selector), |slice| {
@@ -378,7 +468,7 @@ mod tests {
     use http::{Method, Request as HttpRequest, Response};
     use kube::client::Body;
     use parking_lot::Mutex;
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
     use tower::service_fn;
 
     use super::*;

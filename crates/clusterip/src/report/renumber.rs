@@ -6,8 +6,7 @@ use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::style;
 use clusterip_moves::renumbering::change::Change;
 use clusterip_moves::renumbering::observed::{Held, Observed, SwapState};
-use clusterip_moves::renumbering::record::{Phase, Record, Swap};
-use clusterip_moves::temporary::Role;
+use clusterip_moves::renumbering::record::{Phase, Record, Side, Swap};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -84,8 +83,8 @@ pub struct Status {
 struct SwapStatus {
     service: String,
     addresses: Vec<IpAddr>,
-    /// The alias; the Service itself before its swap, and `nothing` in the middle of the swap.
-    alias: String,
+    /// The Service that holds the old addresses; `nothing` in the middle of the swap.
+    held_by: String,
     /// Whether the alias has the endpoints of the Service.
     endpoints_equal: bool,
 }
@@ -94,13 +93,13 @@ impl Status {
     pub fn of(record: Record, observed: Observed) -> Self {
         let swap = |(swap, state): (Swap, SwapState)| {
             let service = format!("{}/{}", swap.namespace, swap.name);
-            let alias = match (state.service, state.alias) {
-                (_, Held::Old) => format!("{}/{}", swap.namespace, swap.alias_name(Role::Old)),
+            let held_by = match (state.service, state.old_alias) {
+                (_, Held::Old) => format!("{}/{}", swap.namespace, swap.alias_name(Side::Old)),
                 (Held::Old, _) => service.clone(),
                 _ => "nothing".to_owned(),
             };
-            let endpoints_equal = if swap.has_selector() { state.has_own_endpoints } else { state.has_equal_copies };
-            SwapStatus { service, addresses: swap.old, alias, endpoints_equal }
+            let endpoints_equal = if state.has_selector { state.has_own_endpoints } else { state.has_equal_copies };
+            SwapStatus { service, addresses: swap.old, held_by, endpoints_equal }
         };
         let swaps = record.swaps.into_iter().zip(observed.swaps).map(swap).collect();
         let (left_old, users_of_old) = (observed.left_old.texts(), observed.users_of_old);
@@ -113,7 +112,7 @@ pub fn status_table(status: Option<&Status>) -> String {
     let Some(status) = status else { return "no renumbering is recorded\n".to_owned() };
     let swaps = status.swaps.iter().map(|swap| {
         let endpoints = if swap.endpoints_equal { "the same endpoints" } else { "other endpoints" };
-        vec![swap.service.clone(), joined(&swap.addresses, ","), swap.alias.clone(), endpoints.to_owned()]
+        vec![swap.service.clone(), joined(&swap.addresses, ","), swap.held_by.clone(), endpoints.to_owned()]
     });
     let swaps = section(&["SERVICE", "OLD ADDRESS", "HELD BY", "WITH"], swaps, Layout::default());
     let indented = |item: &String| format!("  {}", harmless(item));

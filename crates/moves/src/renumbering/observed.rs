@@ -90,7 +90,7 @@ pub enum Held {
     Absent,
     Old,
     New,
-    /// None of those that change: the name of the Service leads to an alias.
+    /// None of those that change. The name of the Service points to an alias, or to the first address if that stays.
     Released,
     /// Other addresses, or another client has created a Service with the name of the alias.
     Other,
@@ -99,13 +99,14 @@ pub enum Held {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SwapState {
     pub service: Held,
-    /// The alias that holds the old addresses, and the one that holds the new ones until the Service gets them.
-    pub alias: Held,
+    pub old_alias: Held,
     pub new_alias: Held,
+    /// Whether the control plane lists the endpoints of the aliases. Otherwise they are copied.
+    pub has_selector: bool,
     /// Whether the copied EndpointSlices of the aliases equal those of the Service.
     pub has_equal_copies: bool,
     pub has_copies: bool,
-    /// Whether the control plane lists ready endpoints of the alias, as far as there are any.
+    /// Whether the control plane lists ready endpoints of the alias with the old addresses, if the copies have any.
     pub has_own_endpoints: bool,
 }
 

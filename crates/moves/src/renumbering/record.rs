@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::change::Change;
 use super::observed::Held;
@@ -101,7 +101,7 @@ impl Record {
     /// could write anything else than the swaps of `default/kubernetes` and of Services in `kube-system`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let record: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        match record.swaps.iter().find(|swap| !swap.is_as_begun()) {
+        match record.swaps.iter().find(|swap| !swap.may_be_recorded(&record.change)) {
             None => Ok(record),
             Some(Swap { namespace, name, .. }) => {
                 Err(format!("no command has recorded the swap of Service {namespace}/{name} like this"))
@@ -130,9 +130,45 @@ impl Record {
     }
 }
 
-/// The change of the addresses of a Service. Two aliases hold its addresses meanwhile: the one in the role [`Role::New`]
-/// holds the new ones until the Service gets them, and the one in the role [`Role::Old`] the old ones until the end of the
-/// renumbering.
+/// Which addresses of a swap an alias holds: the old ones from the switch to the end of the renumbering, or the new ones
+/// until the Service gets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    Old,
+    New,
+}
+
+impl Side {
+    pub const ALL: [Self; 2] = [Self::Old, Self::New];
+
+    pub fn held(self) -> Held {
+        match self {
+            Self::Old => Held::Old,
+            Self::New => Held::New,
+        }
+    }
+
+    /// A name for this side of a swap.
+    fn name(self, prefix: &str, of: &str) -> String {
+        match self {
+            Self::Old => format!("{prefix}-{of}"),
+            Self::New => format!("{prefix}-new-{of}"),
+        }
+    }
+}
+
+/// What an alias has in common with its Service.
+const ALIAS_FIELDS: [&str; 7] = [
+    "ports",
+    "selector",
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "internalTrafficPolicy",
+    "publishNotReadyAddresses",
+    "trafficDistribution",
+];
+
+/// The change of the addresses of `default/kubernetes` or of the DNS Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Swap {
@@ -142,8 +178,8 @@ pub struct Swap {
     pub old: Vec<IpAddr>,
     /// All addresses of the Service after the change.
     pub new: Vec<IpAddr>,
-    /// The spec of the Service with its new addresses.
-    pub spec: Map<String, Value>,
+    /// The policy of IP families of the Service, which it loses for a moment.
+    pub ip_family_policy: String,
 }
 
 impl Swap {
@@ -162,101 +198,97 @@ impl Swap {
         }
         let new = addresses.iter().map(|address| change.address(*address)).collect::<Option<Vec<IpAddr>>>();
         let new = new.ok_or_else(|| format!("the new range has no address for Service {namespace}/{name}"))?;
-        let mut spec = service.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-        step::set_addresses(&mut spec, &new);
-        Ok(Some(Self { namespace, name, old, new, spec }))
+        Ok(Some(Self { namespace, name, old, new, ip_family_policy: text("/spec/ipFamilyPolicy") }))
     }
 
     /// Whether the swap is one that [`Swap::of`] can have returned for `default/kubernetes` or a Service in
-    /// `kube-system`, as far as it reaches beyond the Service itself.
-    fn is_as_begun(&self) -> bool {
+    /// `kube-system`.
+    fn may_be_recorded(&self, change: &Change) -> bool {
         let is_swapped = self.namespace == "kube-system"
             || (self.namespace.as_str(), self.name.as_str()) == ("default", "kubernetes");
-        let text = |field: &str| self.spec.get(field).and_then(Value::as_str).unwrap_or_default();
-        let is_empty = |field: &str| {
-            let found = self.spec.get(field);
-            found.is_none_or(|found| found.is_null() || found.as_array().is_some_and(Vec::is_empty))
-        };
-        is_swapped
-            && matches!(text("type"), "" | "ClusterIP")
-            && is_empty("externalIPs")
-            && clusterip_core::service::addresses(&json!({"spec": self.spec})) == self.new
+        let wanted = self.old.iter().filter(|old| change.is_old(**old)).map(|old| change.address(*old));
+        is_swapped && wanted.eq(self.addresses(Side::New).into_iter().map(Some)) && !self.old.is_empty()
     }
 
-    pub fn alias_name(&self, role: Role) -> String {
-        alias_name(&self.name, role)
+    pub fn alias_name(&self, side: Side) -> String {
+        side.name("clusterip-alias", &self.name)
     }
 
-    /// The addresses of the alias in this role: those that change.
-    pub fn addresses(&self, role: Role) -> Vec<IpAddr> {
+    /// The addresses of an alias: those that change.
+    pub fn addresses(&self, side: Side) -> Vec<IpAddr> {
         let is_changed = |address: &IpAddr| self.old.iter().any(|old| old.is_ipv4() == address.is_ipv4());
-        match role {
-            Role::New => self.new.iter().copied().filter(is_changed).collect(),
-            _ => self.old.clone(),
+        match side {
+            Side::Old => self.old.clone(),
+            Side::New => self.new.iter().copied().filter(is_changed).collect(),
         }
     }
 
-    /// Whether the control plane lists the endpoints of the alias: it has a selector. Otherwise they are copied.
-    pub fn has_selector(&self) -> bool {
-        self.spec.get("selector").and_then(Value::as_object).is_some_and(|selector| !selector.is_empty())
-    }
-
-    pub fn alias(&self, role: Role) -> Value {
-        let addresses = self.addresses(role);
-        let families: Vec<String> = addresses.iter().map(|it| Family::of(*it).to_string()).collect();
-        let policy = if addresses.len() > 1 { "RequireDualStack" } else { "SingleStack" };
-        let mut spec = json!({
-            "type": "ClusterIP", "clusterIP": addresses.first(), "clusterIPs": addresses,
-            "ipFamilies": families, "ipFamilyPolicy": policy,
-        });
-        for field in ["ports", "selector", "sessionAffinity", "sessionAffinityConfig", "internalTrafficPolicy"] {
-            if let Some(value) = self.spec.get(field) {
+    /// An alias that sends traffic where the Service sends it.
+    pub fn alias(&self, side: Side, service: &Value) -> Value {
+        let mut spec = json!({"type": "ClusterIP"});
+        for field in ALIAS_FIELDS {
+            if let Some(value) = service["spec"].get(field) {
                 spec[field] = value.clone();
             }
         }
+        self.set_addresses(&mut spec, &self.addresses(side));
         json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {
-                "name": self.alias_name(role), "namespace": self.namespace,
+                "name": self.alias_name(side), "namespace": self.namespace,
                 "labels": {ALIAS_LABEL: self.name, "app.kubernetes.io/managed-by": MANAGED_BY},
             },
             "spec": spec,
         })
     }
 
-    /// The Service after the next change; `None` if this change is not the next one. With a role, the Service has none of the
-    /// addresses that change, and its name leads to the alias in this role, unless the first address of the Service stays.
-    /// Otherwise the Service has its new addresses.
-    pub fn change(&self, service: &Value, lead: Option<Role>, cluster_domain: &str) -> Option<Value> {
+    fn set_addresses(&self, spec: &mut Value, addresses: &[IpAddr]) {
+        let families = addresses.iter().map(|address| Family::of(*address).to_string());
+        spec["ipFamilies"] = families.collect::<Vec<String>>().into();
+        // With one address, another policy would let the API server add one of the other family.
+        spec["ipFamilyPolicy"] = if addresses.len() > 1 { &*self.ip_family_policy } else { "SingleStack" }.into();
+        spec["clusterIP"] = json!(addresses.first());
+        spec["clusterIPs"] = json!(addresses);
+    }
+
+    /// The Service whose name points to this alias; `None` if this is not its next change. See [`Request::PointTo`].
+    ///
+    /// [`Request::PointTo`]: super::step::Request::PointTo
+    pub fn pointing_to(&self, service: &Value, side: Side, cluster_domain: &str) -> Option<Value> {
+        let kept = self.new.first().filter(|first| !self.addresses(Side::New).contains(first));
         let mut changed = step::bare(service);
         let spec = &mut changed["spec"];
-        let stays = self.new.first().filter(|first| !self.addresses(Role::New).contains(first));
-        match (self.held(service), lead, stays) {
-            (Held::Released, None, _) => *spec = self.spec.clone().into(),
-            (Held::Old, Some(Role::New), Some(first)) => {
-                spec["ipFamilyPolicy"] = "SingleStack".into();
-                spec["ipFamilies"] = json!([Family::of(*first).to_string()]);
-                spec["clusterIPs"] = json!([first]);
-            }
-            (Held::Old, Some(Role::New), None) | (Held::Released, Some(Role::Old), None) => {
-                let domain = format!("{}.svc.{cluster_domain}", self.namespace);
+        match (self.held(service), side, kept) {
+            (Held::Old, Side::New, Some(first)) => self.set_addresses(spec, &[*first]),
+            (Held::Old, Side::New, None) | (Held::Released, Side::Old, None) => {
+                let name = format!("{}.{}.svc.{cluster_domain}", self.alias_name(side), self.namespace);
                 spec["type"] = "ExternalName".into();
-                spec["externalName"] = format!("{}.{domain}", self.alias_name(lead?)).into();
+                spec["externalName"] = name.into();
             }
             _ => return None,
         }
-        Some(changed)
+        Some(changed).filter(|changed| changed["spec"] != service["spec"])
+    }
+
+    /// The Service with its new addresses; `None` if it has not released those that change.
+    pub fn with_new_addresses(&self, service: &Value) -> Option<Value> {
+        let mut changed = step::bare(service);
+        let spec = &mut changed["spec"];
+        spec["type"] = "ClusterIP".into();
+        spec["externalName"] = Value::Null;
+        self.set_addresses(spec, &self.new);
+        Some(changed).filter(|_| self.held(service) == Held::Released)
     }
 
     /// What the stored Service holds.
     pub fn held(&self, service: &Value) -> Held {
         let at = clusterip_core::service::addresses(service);
         let target = step::text(service, "externalName").and_then(|name| name.split('.').next());
-        let is_alias = |name: &str| [Role::New, Role::Old].iter().any(|role| name == self.alias_name(*role));
-        let changes = self.addresses(Role::New);
+        let is_alias = |name: &str| Side::ALL.iter().any(|side| name == self.alias_name(*side));
+        let changes = self.addresses(Side::New);
         let is_released = match step::text(service, "type") {
             Some("ExternalName") => target.is_some_and(is_alias),
-            _ => self.new.iter().filter(|address| !changes.contains(address)).eq(&at),
+            _ => !at.is_empty() && self.new.iter().filter(|address| !changes.contains(address)).eq(&at),
         };
         match () {
             () if at == self.new => Held::New,
@@ -266,24 +298,26 @@ impl Swap {
         }
     }
 
-    /// The EndpointSlices of the alias in this role that have the endpoints of those of the Service, in the families of the
-    /// alias.
-    pub fn copies(&self, role: Role, slices: &[Value]) -> Vec<Value> {
-        let is_of_alias = |slice: &&Value| {
+    /// The EndpointSlices of the aliases with the endpoints of those of the Service, in the families that change.
+    pub fn copies(&self, service: Held, slices: &[Value]) -> Vec<Value> {
+        // The alias with the new addresses is deleted before the Service takes them.
+        let sides: &[Side] = if service == Held::New { &[Side::Old] } else { &Side::ALL };
+        let changes = |slice: &&Value| {
             let family = slice.get("addressType").and_then(Value::as_str).and_then(Family::parse);
             self.old.iter().any(|address| Some(Family::of(*address)) == family)
         };
-        slices.iter().filter(is_of_alias).map(|slice| self.copied(role, slice)).collect()
+        let of_side = |side: &Side| slices.iter().filter(changes).map(|slice| self.copied(*side, slice)).collect();
+        sides.iter().flat_map(|side| -> Vec<Value> { of_side(side) }).collect()
     }
 
-    fn copied(&self, role: Role, slice: &Value) -> Value {
+    fn copied(&self, side: Side, slice: &Value) -> Value {
         let name = slice.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {
-                "name": in_role("clusterip-copy", role, name), "namespace": self.namespace,
+                "name": side.name("clusterip-copy", name), "namespace": self.namespace,
                 "labels": {
-                    "kubernetes.io/service-name": self.alias_name(role), ALIAS_LABEL: self.name,
+                    "kubernetes.io/service-name": self.alias_name(side), ALIAS_LABEL: self.name,
                     SLICE_WRITER_LABEL: SLICE_WRITER,
                 },
             },
@@ -292,18 +326,7 @@ impl Swap {
     }
 }
 
-pub fn alias_name(service: &str, role: Role) -> String {
-    in_role("clusterip-alias", role, service)
-}
-
-fn in_role(prefix: &str, role: Role, name: &str) -> String {
-    match role {
-        Role::New => format!("{prefix}-new-{name}"),
-        _ => format!("{prefix}-{name}"),
-    }
-}
-
-/// The Service whose creation makes kube-proxy wait until a swap is complete. It has no endpoints.
+/// The Service whose creation makes kube-proxy wait, so that it programs a swap in one transaction. It has no endpoints.
 pub fn trigger(server_namespace: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -347,10 +370,6 @@ mod tests {
         Swap::of(service, &change(to)).unwrap().unwrap()
     }
 
-    fn addresses(texts: &[&str]) -> Vec<IpAddr> {
-        texts.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
     const FIRST: (&str, &str) = ("10.96.0.0/16", "10.100.0.0/16");
     const SECOND: (&str, &str) = ("fd00::/112", "fd00:100::/112");
 
@@ -371,78 +390,82 @@ mod tests {
                 },
             })
         };
-        assert_eq!(swap.alias(Role::Old), alias("clusterip-alias-kube-dns", "10.96.0.10"));
-        assert_eq!(swap.alias(Role::New), alias("clusterip-alias-new-kube-dns", "10.100.0.10"));
-        assert!(swap.has_selector());
+        assert_eq!(swap.alias(Side::Old, &dns()), alias("clusterip-alias-kube-dns", "10.96.0.10"));
+        assert_eq!(swap.alias(Side::New, &dns()), alias("clusterip-alias-new-kube-dns", "10.100.0.10"));
         let slice = |name: &str, family: &str| json!({"metadata": {"name": name}, "addressType": family});
         let slices = [slice("kube-dns-a", "IPv4"), slice("kube-dns-b", "IPv6")];
-        let names = |role| -> Vec<String> {
-            let copies = swap.copies(role, &slices).into_iter();
+        let names = |held| -> Vec<String> {
+            let copies = swap.copies(held, &slices).into_iter();
             copies.map(|copy| copy["metadata"]["name"].as_str().unwrap().to_owned()).collect()
         };
-        assert_eq!(names(Role::Old), ["clusterip-copy-kube-dns-a"]);
-        assert_eq!(names(Role::New), ["clusterip-copy-new-kube-dns-a"]);
-        // A record is read as it was written.
-        let mut record = Record::new(change(&[FIRST]), Vec::new());
-        record.swaps = vec![swap];
+        assert_eq!(names(Held::Old), ["clusterip-copy-kube-dns-a", "clusterip-copy-new-kube-dns-a"]);
+        assert_eq!(names(Held::New), ["clusterip-copy-kube-dns-a"]);
+    }
+
+    #[test]
+    fn record_is_read_as_it_was_written() {
+        let swaps = vec![swap(&dns(), &[FIRST])];
+        let record = Record { swaps, ..Record::new(change(&[FIRST]), Vec::new()) };
         assert_eq!(Record::parse(&serde_json::to_string(&record).unwrap()), Ok(record));
     }
 
     #[test]
-    fn service_leads_to_its_aliases_and_then_takes_its_new_addresses() {
+    fn service_points_to_its_aliases_and_then_takes_its_new_addresses() {
         struct Case {
             name: &'static str,
             to: &'static [(&'static str, &'static str)],
-            /// What changes in the spec at each release.
-            released: [Option<Value>; 2],
+            /// What changes in the spec when the Service points to the first, and to the second alias.
+            changes: [Option<Value>; 2],
             new: [&'static str; 2],
         }
-        let leads_to = |alias: &str| {
+        let points_to = |alias: &str| {
             Some(json!({"type": "ExternalName", "externalName": format!("{alias}.kube-system.svc.cluster.local")}))
         };
-        let named = || [leads_to("clusterip-alias-new-kube-dns"), leads_to("clusterip-alias-kube-dns")];
+        let named = || [points_to("clusterip-alias-new-kube-dns"), points_to("clusterip-alias-kube-dns")];
         let first = json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"], "clusterIPs": ["10.96.0.10"]});
         let cases = [
-            Case { name: "the first", to: &[FIRST], released: named(), new: ["10.100.0.10", "fd00::a"] },
-            Case { name: "both", to: &[FIRST, SECOND], released: named(), new: ["10.100.0.10", "fd00:100::a"] },
+            Case { name: "the first", to: &[FIRST], changes: named(), new: ["10.100.0.10", "fd00::a"] },
+            Case { name: "both", to: &[FIRST, SECOND], changes: named(), new: ["10.100.0.10", "fd00:100::a"] },
             Case {
                 name: "the second",
                 to: &[SECOND],
-                released: [Some(first), None],
+                changes: [Some(first), None],
                 new: ["10.96.0.10", "fd00:100::a"],
             },
         ];
-        for Case { name, to, released, new } in cases {
+        for Case { name, to, changes, new } in cases {
             let swap = swap(&dns(), to);
-            let change = |service: &Value, lead| swap.change(service, lead, "cluster.local");
+            let pointing = |service: &Value, side| swap.pointing_to(service, side, "cluster.local");
             assert_eq!(swap.held(&dns()), Held::Old, "{name}");
-            assert_eq!([change(&dns(), None), change(&dns(), Some(Role::Old))], [None, None], "{name}");
+            assert_eq!([pointing(&dns(), Side::Old), swap.with_new_addresses(&dns())], [None, None], "{name}");
             let mut service = dns();
-            for (role, released) in [Role::New, Role::Old].into_iter().zip(released) {
-                let expected = released.map(|released| {
+            for (side, change) in [Side::New, Side::Old].into_iter().zip(changes) {
+                let expected = change.map(|change| {
                     let mut expected = service.clone();
-                    json_patch::merge(&mut expected["spec"], &released);
+                    json_patch::merge(&mut expected["spec"], &change);
                     expected
                 });
-                let changed = change(&service, Some(role));
+                let changed = pointing(&service, side);
                 assert_eq!(changed, expected, "{name}");
                 service = changed.unwrap_or(service);
                 // The API server removes the addresses of an ExternalName Service.
                 if service["spec"]["type"] == "ExternalName" {
                     json_patch::merge(&mut service["spec"], &json!({"clusterIP": null, "clusterIPs": null}));
                 }
-                assert_eq!(swap.held(&service), Held::Released, "{name}");
+                assert_eq!((swap.held(&service), pointing(&service, side)), (Held::Released, None), "{name}");
             }
             let mut expected = dns();
-            expected["spec"]["clusterIP"] = json!(new[0]);
-            expected["spec"]["clusterIPs"] = json!(new);
-            let taken = change(&service, None).unwrap();
-            assert_eq!((&taken, swap.held(&taken)), (&expected, Held::New), "{name}");
-            let nothing = [None, Some(Role::New), Some(Role::Old)].map(|lead| change(&taken, lead));
-            assert_eq!(nothing, [const { None }; 3], "{name}");
-            assert_eq!(swap.new, addresses(&new), "{name}");
-            service["spec"] = json!({"type": "ExternalName", "externalName": "example.com"});
-            assert_eq!(swap.held(&service), Held::Other, "{name}");
+            let addresses = json!({"clusterIP": new[0], "clusterIPs": new, "externalName": null});
+            expected["spec"].as_object_mut().unwrap().extend(addresses.as_object().unwrap().clone());
+            let finished = swap.with_new_addresses(&service).unwrap();
+            assert_eq!((&finished, swap.held(&finished)), (&expected, Held::New), "{name}");
+            let nothing = [swap.with_new_addresses(&finished), pointing(&finished, Side::New)];
+            assert_eq!(nothing, [None, None], "{name}");
+            for other in [json!({"type": "ExternalName", "externalName": "example.com"}), json!({"clusterIP": "None"})]
+            {
+                service["spec"] = other;
+                assert_eq!(swap.held(&service), Held::Other, "{name}");
+            }
         }
     }
 
@@ -457,9 +480,9 @@ mod tests {
         let cases = [
             case("another namespace", "/namespace", json!("shop")),
             case("another Service in default", "/namespace", json!("default")),
-            case("another address", "/spec/clusterIPs", json!(["10.100.0.77"])),
-            case("node ports", "/spec/type", json!("NodePort")),
-            case("external addresses", "/spec/externalIPs", json!(["192.0.2.1"])),
+            case("an address of another range", "/old", json!(["10.97.0.10"])),
+            case("another new address", "/new", json!(["10.100.0.77", "fd00::a"])),
+            case("no address that changes", "/old", json!([])),
         ];
         let change = change(&[("10.96.0.0/16", "10.100.0.0/16")]);
         let swap = Swap::of(&dns(), &change).unwrap().unwrap();

@@ -4,8 +4,7 @@ use ipnet::IpNet;
 
 use super::change::Direction;
 use super::observed::{Held, Names, Observed, ServiceCidr, SwapState};
-use super::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record, Swap};
-use crate::temporary::Role;
+use super::record::{DEFAULT_SERVICE_CIDR, NEW_SERVICE_CIDR, OLD_SERVICE_CIDR, Phase, Record, Side, Swap};
 
 /// What a command wants to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,20 +18,21 @@ pub enum Goal {
     Rollback,
 }
 
-/// A request of a step. Carrying it out twice is the same as once.
+/// A request of a step, or a wait between two. Carrying it out twice is the same as once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     /// Makes the copied EndpointSlices of the aliases equal to those of the Service of the swap with this number.
     Copy(usize),
-    CreateAlias(usize, Role),
-    /// Every kube-proxy has programmed what was written, and programs the next change at once.
+    CreateAlias(usize, Side),
+    /// Waits until every kube-proxy has programmed what was written, and would program the next change at once.
     Settle,
     CreateTrigger,
-    /// kube-proxy has programmed the trigger, and waits before it programs further changes.
+    /// Waits until kube-proxy has programmed the trigger. From then on, kube-proxy waits before it programs changes.
     Pause,
-    /// Takes the addresses that change from the Service. From then on, its name leads to the alias in this role.
-    Release(usize, Role),
-    DeleteAlias(usize, Role),
+    /// Makes the name of the Service point to this alias, so the Service releases the addresses that change. If its first
+    /// address stays, it keeps that one, and points to no alias.
+    PointTo(usize, Side),
+    DeleteAlias(usize, Side),
     /// Gives the Service its new addresses.
     Take(usize),
     DeleteTrigger,
@@ -62,9 +62,8 @@ pub fn next(goal: Goal, record: &Record, observed: &Observed) -> Step {
     match (goal, record.phase) {
         (Goal::Begin, Phase::Moving | Phase::Moved) => begin(record, observed),
         (Goal::Switch, Phase::Moved) => may_switch(record, observed),
-        (Goal::Switch, Phase::Switching) => switch(record, observed),
-        (Goal::Switch, Phase::Switched) => Step::Done(format!("the switch is done; next: {}", record.phase.next())),
-        (Goal::Finish { force }, Phase::Switched) => may_finish(observed, force),
+        (Goal::Switch, Phase::Switching | Phase::Switched) => switch(record, observed),
+        (Goal::Finish { force }, Phase::Switched) => may_finish(record, observed, force),
         (Goal::Finish { .. }, Phase::Finishing) => finish(record, observed),
         (Goal::Rollback, Phase::Moving | Phase::Moved) => {
             confirmed(&record.ranges, record, observed).unwrap_or(Step::Enter(Phase::RollingBack))
@@ -197,7 +196,7 @@ fn switch(record: &Record, observed: &Observed) -> Step {
         {
             return step;
         }
-        if let Some(step) = swap_step(at, swap, state) {
+        if let Some(step) = swap_step(at, swap, state, observed.has_trigger) {
             return step;
         }
     }
@@ -208,61 +207,60 @@ fn switch(record: &Record, observed: &Observed) -> Step {
     if !observed.left_old.is_empty() && !observed.has_moved {
         return Step::Move(Direction::Forward);
     }
-    Step::Enter(Phase::Switched)
+    match record.phase {
+        Phase::Switched => Step::Done(format!("the switch is done; next: {}", record.phase.next())),
+        _ => Step::Enter(Phase::Switched),
+    }
 }
 
-/// The next step of a swap; `None` if the swap is done. At every moment, the name of the Service leads to an address that
-/// kube-proxy knows.
-fn swap_step(at: usize, swap: &Swap, state: &SwapState) -> Option<Step> {
+/// The next step of a swap; `None` if the swap is done. The name of the Service always points to an address that a Service
+/// holds. kube-proxy knows this address, too, if no command was killed within the swap.
+fn swap_step(at: usize, swap: &Swap, state: &SwapState, has_trigger: bool) -> Option<Step> {
     use Request::{
-        Copy, CreateAlias, CreateTrigger, DeleteAlias, DeleteCopies, DeleteTrigger, Pause, Release, Settle, Take,
+        Copy, CreateAlias, CreateTrigger, DeleteAlias, DeleteCopies, DeleteTrigger, Pause, PointTo, Settle, Take,
     };
-    use Role::{New, Old};
+    use Side::{New, Old};
     let send = |requests: &[Request]| Some(Step::Send(requests.to_vec()));
     let name = format!("Service {}/{}", swap.namespace, swap.name);
-    for (role, held, wanted) in [(Old, state.alias, Held::Old), (New, state.new_alias, Held::New)] {
-        if held != Held::Absent && held != wanted {
-            let alias = swap.alias_name(role);
+    for (side, held) in [(Old, state.old_alias), (New, state.new_alias)] {
+        if held != Held::Absent && held != side.held() {
+            let alias = swap.alias_name(side);
             return Some(Step::Stop(format!("Service {alias} is not the alias of {name}: delete Service {alias}")));
         }
     }
-    let missing = (state.alias == Held::Absent).then_some(CreateAlias(at, Old));
     match state.service {
         Held::Old if !state.has_equal_copies => send(&[Copy(at)]),
         Held::Old if state.new_alias == Held::Absent => send(&[CreateAlias(at, New)]),
-        Held::Old => send(&[
-            Settle,
-            CreateTrigger,
-            Pause,
-            Release(at, New),
-            CreateAlias(at, Old),
-            Release(at, Old),
-            DeleteAlias(at, New),
-            Take(at),
-            DeleteTrigger,
-        ]),
-        Held::Released => {
-            let rest = [Release(at, Old), DeleteAlias(at, New), Take(at)];
-            Some(Step::Send(missing.into_iter().chain(rest).collect()))
+        Held::Old | Held::Released => {
+            // kube-proxy also programs at once that the trigger of a killed command goes.
+            let trigger = if has_trigger { DeleteTrigger } else { CreateTrigger };
+            let begin = [Settle, trigger, Pause, PointTo(at, New)].into_iter();
+            let missing = (state.old_alias == Held::Absent).then_some(CreateAlias(at, Old));
+            let end = [PointTo(at, Old), DeleteAlias(at, New), Take(at), DeleteTrigger];
+            Some(Step::Send(begin.chain(missing).chain(end).collect()))
         }
-        Held::New if missing.is_some() => Some(Step::Send(missing.into_iter().collect())),
-        Held::New if state.new_alias != Held::Absent => send(&[DeleteAlias(at, New)]),
-        Held::New if !swap.has_selector() => (!state.has_equal_copies).then(|| Step::Send(vec![Copy(at)])),
+        Held::New if state.old_alias == Held::Absent => send(&[CreateAlias(at, Old)]),
+        Held::New if !state.has_selector => (!state.has_equal_copies).then(|| Step::Send(vec![Copy(at)])),
         Held::New if !state.has_copies => None,
         Held::New if state.has_own_endpoints => send(&[DeleteCopies(at)]),
         Held::New => Some(Step::Wait(format!("the control plane lists the endpoints of {}", swap.alias_name(Old)))),
+        // While the alias has the new address, no API server can create default/kubernetes again.
+        Held::Absent | Held::Other if state.new_alias == Held::New => send(&[DeleteAlias(at, New)]),
         Held::Absent | Held::Other => {
-            // An API server creates default/kubernetes again, if nothing else has its address.
-            if state.new_alias == Held::New {
-                return send(&[DeleteAlias(at, New)]);
-            }
             let new = swap.new.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-            Some(Step::Stop(format!("{name} was deleted or changed: give it the address {new}")))
+            Some(Step::Stop(format!(
+                "{name} was deleted or has other addresses: create it again with the address {new}"
+            )))
         }
     }
 }
 
-fn may_finish(observed: &Observed, force: bool) -> Step {
+fn may_finish(record: &Record, observed: &Observed, force: bool) -> Step {
+    let mut swaps = record.swaps.iter().zip(&observed.swaps);
+    if let Some((swap, _)) = swaps.find(|(_, state)| state.service != Held::New) {
+        let name = format!("Service {}/{}", swap.namespace, swap.name);
+        return Step::Stop(format!("{name} does not have its new address: run clusterip renumber switch again"));
+    }
     if !observed.left_old.is_empty() && !observed.has_moved {
         return Step::Move(Direction::Forward);
     }
@@ -284,7 +282,7 @@ fn finish(record: &Record, observed: &Observed) -> Step {
     let swaps = record.swaps.iter().zip(&observed.swaps).enumerate();
     for (at, (_, state)) in swaps {
         // A Service that another client has created with the name of the alias stays.
-        let alias = (state.alias == Held::Old).then_some(Request::DeleteAlias(at, Role::Old));
+        let alias = (state.old_alias == Held::Old).then_some(Request::DeleteAlias(at, Side::Old));
         let copies = state.has_copies.then_some(Request::DeleteCopies(at));
         let requests: Vec<Request> = alias.into_iter().chain(copies).collect();
         if !requests.is_empty() {
