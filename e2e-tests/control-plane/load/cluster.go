@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,7 +52,7 @@ func runCluster(args []string) error {
 	flags.StringVar(&o.newDNS, "new-dns", "", "another `IP:PORT` of the cluster's DNS; its requests count from the first answer on")
 	flags.IntVar(&o.rate, "rate", 25, "requests per second of each kind")
 	flags.IntVar(&o.apiRate, "api-rate", 5, "requests per second to the API server with new connections, and the same number through a kept connection")
-	flags.DurationVar(&o.timeout, "timeout", 5*time.Second, "the time limit of a request to a Service or to DNS")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Second, "the time limit of a query to DNS, and of a request to a Service after its look-up")
 	flags.DurationVar(&o.apiTimeout, "api-timeout", 5*time.Second, "the time limit of a request to the API server")
 	flags.DurationVar(&o.duration, "duration", time.Minute, "how long to send requests at most")
 	flags.StringVar(&o.until, "until", "", "the `FILE` whose existence ends the run")
@@ -94,7 +96,7 @@ type kindOfRequest struct {
 func (o clusterOptions) clients() ([]kindOfRequest, error) {
 	byAddress := addressClient{o: o, known: map[string]knownAddress{}}
 	kinds := []kindOfRequest{
-		{name: "byName", rate: o.rate, send: func(nth int) outcome { return request(o.target(nth), o.timeout) }},
+		{name: "byName", rate: o.rate, send: o.byName},
 		{name: "byAddress", rate: o.rate, send: byAddress.request},
 	}
 	for _, server := range []kindOfRequest{{name: "oldDns"}, {name: "newDns", startsLate: true}} {
@@ -178,8 +180,41 @@ func (o clusterOptions) run(kinds []kindOfRequest) map[string][]second {
 	return result
 }
 
-// lookUp asks a DNS server for the address of a Service, and returns the address with the time for which it may be
-// used.
+// attempts is how often resolvers send a query that gets no answer: that of Go, and those of glibc and musl by default.
+const attempts = 2
+
+// byName looks a Service up with the resolver of Go, and sends a request to the address.
+func (o clusterOptions) byName(nth int) outcome {
+	sent := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), attempts*o.timeout)
+	defer cancel()
+	addresses, err := newResolver().LookupNetIP(ctx, "ip", o.service(nth))
+	if err != nil {
+		return ended(sent, err)
+	}
+	first := slices.IndexFunc(addresses, func(address netip.Addr) bool { return address.Unmap().Is4() })
+	if first < 0 {
+		return ended(sent, errNoAddress)
+	}
+	target := net.JoinHostPort(addresses[first].Unmap().String(), o.port)
+	return ended(sent, request(target, o.timeout).err)
+}
+
+// resolve looks a Service up as resolvers do: a query without an answer is sent again.
+func (o clusterOptions) resolve(service string) (address string, ttl time.Duration, err error) {
+	for range attempts {
+		address, ttl, err = o.lookUp(o.resolver, service)
+		if lost := net.Error(nil); !errors.As(err, &lost) {
+			break
+		}
+	}
+	return address, ttl, err
+}
+
+var errNoAddress = errors.New("DNS: no address")
+
+// lookUp sends one query for the address of a Service to a DNS server, and returns the address with the time for which
+// it may be used.
 func (o clusterOptions) lookUp(server, service string) (string, time.Duration, error) {
 	question := new(dns.Msg).SetQuestion(dns.Fqdn(service+"."+o.domain), dns.TypeA)
 	answer, _, err := (&dns.Client{Timeout: o.timeout}).Exchange(question, server)
@@ -201,7 +236,7 @@ func (o clusterOptions) lookUp(server, service string) (string, time.Duration, e
 		}
 	}
 	if address == "" {
-		return "", 0, errors.New("DNS: no address")
+		return "", 0, errNoAddress
 	}
 	return address, time.Duration(ttl) * time.Second, nil
 }
@@ -225,7 +260,7 @@ func (c *addressClient) request(nth int) outcome {
 	known := c.known[service]
 	c.mutex.Unlock()
 	if !sent.Before(known.until) {
-		address, ttl, err := c.o.lookUp(c.o.resolver, service)
+		address, ttl, err := c.o.resolve(service)
 		if err != nil {
 			return ended(sent, err)
 		}

@@ -85,7 +85,7 @@ func TestSeconds(t *testing.T) {
 }
 
 // clusterOf starts the servers of a cluster on loopback: a web server, a DNS server with these answers, and an API
-// server.
+// server. A query is lost if its answer is nil.
 func clusterOf(t *testing.T, answers func() []dns.RR) clusterOptions {
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(web.Close)
@@ -103,8 +103,9 @@ func clusterOf(t *testing.T, answers func() []dns.RR) clusterOptions {
 	}
 	server := &dns.Server{PacketConn: socket, Handler: dns.HandlerFunc(func(answer dns.ResponseWriter, question *dns.Msg) {
 		message := new(dns.Msg).SetReply(question)
-		message.Answer = answers()
-		_ = answer.WriteMsg(message)
+		if message.Answer = answers(); message.Answer != nil {
+			_ = answer.WriteMsg(message)
+		}
 	})}
 	go func() { _ = server.ActivateAndServe() }()
 	t.Cleanup(func() { _ = server.Shutdown() })
@@ -169,6 +170,29 @@ func TestCluster(t *testing.T) {
 	o.until = o.account
 	o.duration = time.Hour
 	o.run(kinds[:1])
+}
+
+func TestResolveRepeatsLostQueries(t *testing.T) {
+	address := []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: "localhost.test.", Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.IPv4(127, 0, 0, 1)}}
+	for _, test := range []struct {
+		name     string
+		answers  [][]dns.RR
+		queries  int32
+		succeeds bool
+	}{
+		{"the first query is answered", [][]dns.RR{address}, 1, true},
+		{"the first query is lost", [][]dns.RR{nil, address}, 2, true},
+		{"two queries are lost", [][]dns.RR{nil, nil, address}, 2, false},
+		{"the answer has no address", [][]dns.RR{{}, address}, 1, false},
+	} {
+		var queries atomic.Int32
+		o := clusterOf(t, func() []dns.RR { return test.answers[queries.Add(1)-1] })
+		o.timeout = 200 * time.Millisecond
+		_, _, err := o.resolve("localhost")
+		if queries.Load() != test.queries || (err == nil) != test.succeeds {
+			t.Errorf("%s: %d queries, %v", test.name, queries.Load(), err)
+		}
+	}
 }
 
 func TestRun(t *testing.T) {

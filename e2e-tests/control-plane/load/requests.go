@@ -31,13 +31,17 @@ func request(target string, timeout time.Duration) outcome {
 	sent := time.Now()
 	ctx, cancel := context.WithDeadline(context.Background(), sent.Add(timeout))
 	defer cancel()
-	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", target)
+	connection, err := (&net.Dialer{Resolver: newResolver()}).DialContext(ctx, "tcp", target)
 	if err != nil {
 		return ended(sent, err)
 	}
 	defer connection.Close()
 	return ended(sent, exchange(connection, bufio.NewReader(connection), target, "close", sent.Add(timeout)))
 }
+
+// newResolver returns a resolver for one look-up. A shared resolver lets requests wait for a look-up of the same name that
+// was begun before, so that a query that is lost delays all of them.
+func newResolver() *net.Resolver { return new(net.Resolver) }
 
 // keepOpen sends requests through one connection until the context ends. A request that fails ends the connection, and
 // the next request opens another one.
