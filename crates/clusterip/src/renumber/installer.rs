@@ -95,8 +95,10 @@ mod tests {
                 "on each server: add 10.96.0.1 and 10.100.0.1 to tls-san in /etc/rancher/rke2/config.yaml, and restart \
                  the server",
                 "on each server: set service-cidr to 10.100.0.0/16 and cluster-dns to 10.100.0.10 in \
-                 /etc/rancher/rke2/config.yaml, and restart the server: one control-plane node after the other, and \
-                 wait until its API server is ready again; RKE2 itself does not support this change",
+                 /etc/rancher/rke2/config.yaml, add shutdown-delay-duration=5s to kube-apiserver-arg, so that later \
+                 restarts of API servers interrupt no client at the old address, and restart the server: one \
+                 control-plane node after the other, and wait until its API server is ready again; RKE2 itself does \
+                 not support this change",
                 "clusterip renumber switch",
                 "on each agent: restart the agent, so that its kubelet gets the new DNS address",
                 "clusterip renumber finish: it lists the Pods that know old addresses",
@@ -104,12 +106,21 @@ mod tests {
                 "clusterip renumber finish",
             ]
         );
+        // K3s ends with its API server, which has no time for a delay.
+        assert_eq!(
+            steps(Installer::K3s)[1],
+            "on each server: set service-cidr to 10.100.0.0/16 and cluster-dns to 10.100.0.10 in \
+             /etc/rancher/k3s/config.yaml, and restart the server: one control-plane node after the other, and wait \
+             until its API server is ready again; K3s itself does not support this change"
+        );
         assert_eq!(
             steps(Installer::Unknown),
             [
                 "add 10.100.0.1 to the serving certificate of each API server, and keep 10.96.0.1",
-                "set --service-cluster-ip-range=10.100.0.0/16 for each kube-apiserver and kube-controller-manager: one \
-                 control-plane node after the other, and wait until its API server is ready again",
+                "set --service-cluster-ip-range=10.100.0.0/16 for each kube-apiserver and kube-controller-manager, and \
+                 --shutdown-delay-duration=5s for the API servers, so that later restarts of API servers interrupt no \
+                 client at the old address: one control-plane node after the other, and wait until its API server is \
+                 ready again",
                 "clusterip renumber switch",
                 "set clusterDNS of each kubelet to 10.100.0.10, and restart the kubelet",
                 "clusterip renumber finish: it lists the Pods that know old addresses",
