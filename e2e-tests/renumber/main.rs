@@ -45,8 +45,8 @@ fn about(cluster: &WholeCluster, proxy: &str, services: usize) -> String {
     )
 }
 
-/// A row for each step, with the failed requests, all requests and the longest pause of each kind. Then the sums, the
-/// errors and the missed goals.
+/// A row for each step, with the failed requests, all requests and the longest pause of each kind. Then the sums of the
+/// steps of the renumbering, the errors and the missed goals.
 fn table(about: &str, results: &[StepResult]) -> String {
     let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let kinds = || Kind::ALL.iter();
@@ -63,17 +63,18 @@ fn table(about: &str, results: &[StepResult]) -> String {
         let first = [result.step.name().to_owned(), format!("{} s", result.seconds)];
         lines.push(row(first.into_iter().chain(kinds().map(|kind| cells(result.kinds.get(kind)))).collect()));
     }
+    let renumbering = || results.iter().filter(|result| !result.step.is_alone());
     let sum = |is_meant: &dyn Fn(Kind) -> bool| {
         let mut sum = Requests::default();
-        let all = results.iter().flat_map(|result| &result.kinds).filter(|(kind, _)| is_meant(**kind));
+        let all = renumbering().flat_map(|result| &result.kinds).filter(|(kind, _)| is_meant(**kind));
         all.for_each(|(_, requests)| sum.add(requests));
         sum
     };
-    let seconds: u64 = results.iter().map(|result| result.seconds).sum();
-    let first = ["all".to_owned(), format!("{seconds} s")];
+    let seconds: u64 = renumbering().map(|result| result.seconds).sum();
+    let first = ["all steps of the renumbering".to_owned(), format!("{seconds} s")];
     lines.push(row(first.into_iter().chain(kinds().map(|kind| cell(&sum(&|it| it == *kind)))).collect()));
     let all = sum(&|kind| !kind.is_to_api_server());
-    lines.extend([String::new(), format!("- Services and DNS: {}; {} took a second or more", cell(&all), all.slow)]);
+    lines.extend([String::new(), format!("- Services and DNS: {}", cell(&all))]);
     for result in results {
         for (kind, requests) in &result.kinds {
             let errors = requests.errors.iter();
@@ -87,6 +88,10 @@ fn table(about: &str, results: &[StepResult]) -> String {
     lines.join("\n")
 }
 
+/// Requests are slow that succeed after a second or more, for example after a second query to DNS.
 fn cell(requests: &Requests) -> String {
-    format!("{} of {}, {} ms", grouped(requests.failed), grouped(requests.requests), grouped(requests.longest_pause))
+    let [failed, all, pause, slow] =
+        [requests.failed, requests.requests, requests.longest_pause, requests.slow].map(grouped);
+    let slow = if requests.slow > 0 { format!(", {slow} slow") } else { String::new() };
+    format!("{failed} of {all}, {pause} ms{slow}")
 }

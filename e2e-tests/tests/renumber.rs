@@ -3,6 +3,7 @@
 mod check;
 mod families;
 mod interruptions;
+mod measured;
 mod policies;
 mod support;
 mod whole;

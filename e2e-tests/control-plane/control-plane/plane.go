@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -56,8 +57,10 @@ type plane struct {
 	nodes       []*node
 	died        chan *process
 
-	port       int
-	etcdArgs   []string
+	port     int
+	etcdArgs []string
+	// Further arguments of the API servers, since a restart with them.
+	apiArgs    []string
 	etcdClient string
 	client     *http.Client
 }
@@ -320,10 +323,8 @@ func (p *plane) current(process *process) bool {
 
 // obey executes a command, and returns when it is done.
 func (p *plane) obey(ctx context.Context, command string) error {
-	var nth int
-	var text string
-	if found, _ := fmt.Sscanf(command, "restart apiserver %d %s", &nth, &text); found == 2 {
-		return p.restartAPIServer(ctx, nth, text)
+	if arguments, found := strings.CutPrefix(command, "restart apiserver "); found {
+		return p.restartAPIServer(ctx, strings.Fields(arguments))
 	}
 	if dns, found := strings.CutPrefix(command, "set dns "); found {
 		return p.setDNS(dns)
@@ -368,19 +369,25 @@ func (p *plane) obey(ctx context.Context, command string) error {
 		return p.waitForAPIServers(ctx)
 	default:
 		return fmt.Errorf("unknown command %q: expected `stop` or `start`, followed by `apiserver` or `etcd`, "+
-			"`restart apiserver NUMBER RANGE` or `set dns ADDRESS`", command)
+			"`restart apiserver NUMBER RANGE [ARGUMENT…]` or `set dns ADDRESS`", command)
 	}
 }
 
-// restartAPIServer ends an API server as kubelets do, and starts it again with this Service range.
-func (p *plane) restartAPIServer(ctx context.Context, nth int, serviceRange string) error {
-	if nth < 1 || nth > len(p.apiServers) || p.apiServers[nth-1] == nil {
-		return fmt.Errorf("there is no API server %d", nth)
+// restartAPIServer ends an API server as kubelets do, and starts it again. The arguments are its number, its Service
+// range and further arguments of kube-apiserver.
+func (p *plane) restartAPIServer(ctx context.Context, arguments []string) error {
+	if len(arguments) < 2 {
+		return errors.New("restart apiserver: the number and the Service range are needed")
 	}
+	nth, err := strconv.Atoi(arguments[0])
+	if err != nil || nth < 1 || nth > len(p.apiServers) || p.apiServers[nth-1] == nil {
+		return fmt.Errorf("there is no API server %s", arguments[0])
+	}
+	serviceRange := arguments[1]
 	if err := p.credentials.serveAlsoFor(serviceRange); err != nil {
 		return err
 	}
-	p.options.serviceRange = serviceRange
+	p.options.serviceRange, p.apiArgs = serviceRange, arguments[2:]
 	stopped := p.apiServers[nth-1]
 	p.apiServers[nth-1] = nil
 	stopped.terminate()

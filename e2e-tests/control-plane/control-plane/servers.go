@@ -145,6 +145,7 @@ func (p *plane) startAPIServer(ctx context.Context, nth int) error {
 		}
 		args = append(args, "--admission-control-config-file", configuration)
 	}
+	args = append(args, p.apiArgs...)
 	var err error
 	if nth == 1 {
 		p.apiServers[0], err = launch(p.program(apiName), p.folder, p.died, args...)

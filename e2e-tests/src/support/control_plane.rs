@@ -474,9 +474,11 @@ impl ControlPlane {
     }
 
     /// Ends one of the API servers, counted from 1, as a kubelet does, and starts it again with these ranges of Service
-    /// addresses. Its certificate also names the first address of the primary one.
-    pub fn restart_api_server(&self, nth: usize, service_ranges: &str) {
-        self.command(&format!("restart apiserver {nth} {service_ranges}"));
+    /// addresses and these further arguments, which no blank contains. Its certificate also names the first address of the
+    /// primary range.
+    pub fn restart_api_server(&self, nth: usize, service_ranges: &str, arguments: &[&str]) {
+        let command = format!("restart apiserver {nth} {service_ranges} {}", arguments.join(" "));
+        self.command(&command);
     }
 
     /// Restarts the kubelets, which give this address of DNS to Pods that they start from then on.

@@ -22,6 +22,9 @@ const OLD: &str = "10.96.0.0/16";
 const NEW: &str = "10.100.0.0/16";
 const OLD_DNS: &str = "10.96.0.10";
 const NEW_DNS: &str = "10.100.0.10";
+/// With this argument, which `clusterip renumber check` lets an administrator set together with the new range, an API
+/// server that ends serves on until no kube-proxy leads clients to it.
+const SHUTDOWN_DELAY: &str = "--shutdown-delay-duration=5s";
 /// Requests a second of each client to the API server, with new connections and with a kept one.
 const API_RATE: u32 = 5;
 /// When clients end by themselves.
@@ -38,11 +41,13 @@ pub struct Plan {
     pub grace_period: Option<u32>,
     /// How long requests are sent after each step.
     pub rest: Duration,
-    /// Whether the API servers are also restarted without a renumbering, and after the switch.
+    /// Whether the API servers and the Pods are also restarted without a renumbering, and the API servers once more after
+    /// the switch.
     pub compares_restarts: bool,
 }
 
-/// The kinds of requests.
+/// The kinds of requests. A request fails without an answer within five seconds. A look-up before a request to a Service
+/// is repeated once, as resolvers do, and a query to DNS is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
@@ -52,9 +57,9 @@ pub enum Kind {
     ByAddress,
     /// To a Service, through a connection that stays open.
     Open,
-    /// To DNS at its old address.
+    /// A query to DNS at its old address.
     OldDns,
-    /// To DNS at its new address, from the first answer on.
+    /// A query to DNS at its new address, from the first answer on.
     NewDns,
     /// To the API server at `KUBERNETES_SERVICE_HOST`, each with a new connection.
     ApiNew,
@@ -89,11 +94,13 @@ impl Kind {
 /// A step of the renumbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
+    /// All Pods are restarted before the renumbering, while clients as in [`Self::Pods`] send requests.
+    PodsAlone,
     Before,
     /// Both API servers are restarted one after the other, with the flag that they have.
     RestartsAlone,
     Begin,
-    /// Both API servers are restarted with the new range.
+    /// Both API servers are restarted with the new range and `SHUTDOWN_DELAY`.
     Restarts,
     Switch,
     AfterSwitch,
@@ -109,6 +116,7 @@ impl Step {
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
+            Self::PodsAlone => "restarts of the Pods without a renumbering",
             Self::Before => "before",
             Self::RestartsAlone => "restarts of the API servers without a renumbering",
             Self::Begin => "`begin`",
@@ -122,9 +130,21 @@ impl Step {
         }
     }
 
-    /// Whether API servers are restarted.
-    pub fn restarts_api_servers(self) -> bool {
-        matches!(self, Self::RestartsAlone | Self::Restarts | Self::RestartsAfterSwitch)
+    /// Whether something is restarted without a renumbering.
+    pub fn is_alone(self) -> bool {
+        matches!(self, Self::PodsAlone | Self::RestartsAlone)
+    }
+
+    /// The same restart without a renumbering, if it also interrupts requests of this kind, with their kind in it: nothing
+    /// answers at the new address of DNS then.
+    fn alone(self, kind: Kind) -> Option<(Self, Kind)> {
+        match (self, kind) {
+            (Self::Pods, Kind::NewDns) => Some((Self::PodsAlone, Kind::OldDns)),
+            (Self::Restarts | Self::RestartsAfterSwitch, _) if kind.is_to_api_server() => {
+                Some((Self::RestartsAlone, kind))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -165,26 +185,36 @@ pub async fn renumber(cluster: &WholeCluster, plan: Plan) -> Vec<StepResult> {
     let mut run =
         Run { cluster, plan, folder: folder.path(), namespace, services, begun: Vec::new(), results: Vec::new() };
     run.prepare().await;
-    let clients = run.start_clients("first", true).await;
+    let (old_dns, new_dns) = (format!("-old-dns={OLD_DNS}:53"), format!("-new-dns={NEW_DNS}:53"));
+    if plan.compares_restarts {
+        let clients = run.start_clients("alone", &[&old_dns]).await;
+        run.step(Step::PodsAlone).await;
+        run.restart_pods().await;
+        run.end_clients("alone", &clients).await;
+    }
+
+    let clients = run.start_clients("first", &["-open", &old_dns, &new_dns]).await;
     run.step(Step::Before).await;
     run.rest(plan.rest).await;
     if plan.compares_restarts {
         run.step(Step::RestartsAlone).await;
-        run.restart_api_servers(OLD).await;
+        run.restart_api_servers(OLD, &[]).await;
     }
     run.step(Step::Begin).await;
     let grace_period = plan.grace_period.map(|seconds| seconds.to_string());
     let grace_period: Vec<&str> = grace_period.iter().flat_map(|seconds| ["--grace-period", seconds]).collect();
     run.command(&[&["begin", "--to", NEW, "--yes"], &grace_period[..]].concat()).await.ok();
+    // kube-proxy waits up to a second after it has programmed a change, and would program the end of an API server later.
+    run.rest(plan.rest).await;
     run.step(Step::Restarts).await;
-    run.restart_api_servers(NEW).await;
+    run.restart_api_servers(NEW, &[SHUTDOWN_DELAY]).await;
     run.step(Step::Switch).await;
     run.command(&["switch"]).await.ok();
     run.step(Step::AfterSwitch).await;
     run.rest(plan.rest).await;
     if plan.compares_restarts {
         run.step(Step::RestartsAfterSwitch).await;
-        run.restart_api_servers(NEW).await;
+        run.restart_api_servers(NEW, &[SHUTDOWN_DELAY]).await;
         let log = ["logs", "--namespace", NAMESPACE, "deployment/clusterip-renumbering"];
         eprintln!("clusterip renumber keep: {}", cluster.kubectl(&log).await.stdout);
     }
@@ -197,7 +227,8 @@ pub async fn renumber(cluster: &WholeCluster, plan: Plan) -> Vec<StepResult> {
 
     // A Pod that is created in the second of the change counts as older.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let clients = run.start_clients("second", false).await;
+    // Open connections to a Pod end with the Pod.
+    let clients = run.start_clients("second", &[&new_dns]).await;
     run.step(Step::Pods).await;
     run.restart_pods().await;
     run.step(Step::Finish).await;
@@ -207,32 +238,30 @@ pub async fn renumber(cluster: &WholeCluster, plan: Plan) -> Vec<StepResult> {
     run.results
 }
 
-/// The goals that are missed. `least` is the smallest accepted number of requests to Services and DNS.
+/// The goals that are missed. `least` is the smallest accepted number of requests to Services and DNS during the
+/// renumbering.
 pub fn missed_goals(results: &[StepResult], least: u64) -> Vec<String> {
     let mut missed_goals = Vec::new();
     let all = || {
-        results
-            .iter()
-            .flat_map(|result| result.kinds.iter().map(move |(kind, requests)| (result.step, *kind, requests)))
+        let all = results.iter().flat_map(|result| result.kinds.iter().map(move |(kind, of)| (result.step, *kind, of)));
+        all.filter(|(step, ..)| !step.is_alone())
     };
-    let alone = |wanted: Kind| {
-        let found = all().find(|(step, kind, _)| *step == Step::RestartsAlone && *kind == wanted);
-        found.map(|(_, _, requests)| requests.failed)
+    let alone = |(step, kind): (Step, Kind)| {
+        let result = results.iter().find(|result| result.step == step)?;
+        Some(result.kinds.get(&kind)?.failed)
     };
-    for (step, kind, requests) in all().filter(|(_, _, requests)| requests.failed > 0) {
-        // No kubelet gives Pods the new address of DNS before the end of the switch. A restart of CoreDNS loses some
-        // queries.
-        if (step, kind) == (Step::Switch, Kind::NewDns) || step == Step::Pods {
+    for (step, kind, requests) in all() {
+        // No kubelet gives Pods the new address of DNS before the end of the switch.
+        if (step, kind) == (Step::Switch, Kind::NewDns) {
             continue;
         }
-        // A restart interrupts requests by chance: which API server a connection leads to.
-        let accepted = match (kind.is_to_api_server(), step) {
-            (true, Step::RestartsAlone) => continue,
-            (true, step) if step.restarts_api_servers() => match alone(kind) {
-                Some(alone) => alone + alone / 2 + 10,
+        let accepted = match step.alone(kind) {
+            None => 0,
+            Some(compared) => match alone(compared) {
+                Some(alone) => accepted(alone),
+                // Nothing says how many fail without a renumbering.
                 None => continue,
             },
-            _ => 0,
         };
         if requests.failed > accepted {
             missed_goals.push(format!(
@@ -256,6 +285,14 @@ pub fn missed_goals(results: &[StepResult], least: u64) -> Vec<String> {
         }
     }
     missed_goals
+}
+
+/// The largest accepted number of requests that fail during a restart, if `alone` failed during the same restart without
+/// a renumbering. A restart interrupts requests by chance: which server a connection or a query leads to. If both numbers
+/// are of one Poisson distribution, their difference has a variance equal to their sum. The accepted difference is two
+/// standard deviations.
+fn accepted(alone: u64) -> u64 {
+    alone + 2 + (8 * alone + 4).isqrt()
 }
 
 struct Run<'c> {
@@ -337,9 +374,9 @@ impl Run<'_> {
     }
 
     /// Restarts one API server after the other, as an administrator does: waits until the first one serves again.
-    async fn restart_api_servers(&self, range: &str) {
+    async fn restart_api_servers(&self, range: &str, arguments: &[&str]) {
         for nth in 1..=NODES.len() {
-            tokio::task::block_in_place(|| self.cluster.restart_api_server(nth, range));
+            tokio::task::block_in_place(|| self.cluster.restart_api_server(nth, range, arguments));
             eventually("the endpoints of both API servers", async || {
                 let selector = "--selector=kubernetes.io/service-name=kubernetes";
                 let output = "--output=jsonpath={.items[*].endpoints[*].addresses[*]}";
@@ -381,13 +418,12 @@ impl Run<'_> {
         self.rest(self.plan.rest).await;
     }
 
-    /// Starts a client on each node, and waits until it gets answers. The first clients also use the old address of DNS
-    /// and open connections.
-    async fn start_clients(&self, generation: &str, is_first: bool) -> Vec<String> {
+    /// Starts a client on each node, and waits until it gets answers. The arguments name further kinds of requests.
+    async fn start_clients(&self, generation: &str, arguments: &[&str]) -> Vec<String> {
         let mut clients = Vec::new();
         for node in NODES {
             let name = format!("{generation}-client-on-{node}");
-            self.cluster.apply(&self.client(&name, node, generation, is_first).to_string()).await;
+            self.cluster.apply(&self.client(&name, node, generation, arguments).to_string()).await;
             clients.push(name);
         }
         for client in &clients {
@@ -400,21 +436,17 @@ impl Run<'_> {
         clients
     }
 
-    fn client(&self, name: &str, node: &str, generation: &str, is_first: bool) -> Value {
+    fn client(&self, name: &str, node: &str, generation: &str, further: &[&str]) -> Value {
         let program = std::env::var(LOAD).unwrap_or_else(|_| panic!("{LOAD} is not set: run `make bench-renumber`"));
         let mut arguments = vec![
             "cluster".to_owned(),
             format!("-services={}", self.services.join(",")),
-            format!("-new-dns={NEW_DNS}:53"),
             format!("-rate={}", self.plan.rate),
             format!("-api-rate={API_RATE}"),
             format!("-duration={}s", LONGEST.as_secs()),
             format!("-until=/ends/{generation}"),
         ];
-        // Open connections to a Pod end with the Pod.
-        if is_first {
-            arguments.extend(["-open".to_owned(), format!("-old-dns={OLD_DNS}:53")]);
-        }
+        arguments.extend(further.iter().map(|argument| (*argument).to_owned()));
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": self.namespace, "labels": {"app": "client"}},
