@@ -1,5 +1,5 @@
 //! A renumbering from the first command to the last, in a cluster of its own. `make bench-renumber` measures a
-//! renumbering of more Services, and compares it with restarts of API servers without a renumbering.
+//! renumbering of more Services, and compares its restarts of API servers and Pods with those without a renumbering.
 
 use std::time::Duration;
 
