@@ -29,7 +29,7 @@ type clusterOptions struct {
 	resolver       string
 	domain         string
 	oldDNS, newDNS string
-	api            string
+	api, apiName   string
 	account        string
 	rate           int
 	apiRate        int
@@ -51,7 +51,7 @@ func runCluster(args []string) error {
 	flags.StringVar(&o.oldDNS, "old-dns", "", "an `IP:PORT` of the cluster's DNS")
 	flags.StringVar(&o.newDNS, "new-dns", "", "another `IP:PORT` of the cluster's DNS; its requests count from the first answer on")
 	flags.IntVar(&o.rate, "rate", 25, "requests per second of each kind")
-	flags.IntVar(&o.apiRate, "api-rate", 5, "requests per second to the API server with new connections, and the same number through a kept connection")
+	flags.IntVar(&o.apiRate, "api-rate", 5, "requests per second to the API server with new connections, and the same number through a kept connection, and by name")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Second, "the time limit of a query to DNS, and of a request to a Service after its look-up")
 	flags.DurationVar(&o.apiTimeout, "api-timeout", 5*time.Second, "the time limit of a request to the API server")
 	flags.DurationVar(&o.duration, "duration", time.Minute, "how long to send requests at most")
@@ -59,6 +59,7 @@ func runCluster(args []string) error {
 	_ = flags.Parse(args)
 	o.services = strings.Split(services, ",")
 	o.api = net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
+	o.apiName = "kubernetes.default.svc"
 	o.account = "/var/run/secrets/kubernetes.io/serviceaccount"
 	resolver, err := dns.ClientConfigFromFile("/etc/resolv.conf")
 	if err != nil {
@@ -272,9 +273,9 @@ func (c *addressClient) request(nth int) outcome {
 	return ended(sent, request(net.JoinHostPort(known.address, c.o.port), c.o.timeout).err)
 }
 
-// apiClients returns the requests to the API server. As programs in Pods do, they use the address in the environment
-// and the service account of the Pod: one kind with a new connection for each request, the other through a kept
-// connection.
+// apiClients returns the requests to the API server with the service account of the Pod. As most programs in Pods do, two
+// kinds use the address in the environment: one with a new connection for each request, the other through a kept
+// connection. The third kind looks a name up for each request.
 func (o clusterOptions) apiClients() ([]kindOfRequest, error) {
 	token, err := os.ReadFile(filepath.Join(o.account, "token"))
 	if err != nil {
@@ -286,18 +287,23 @@ func (o clusterOptions) apiClients() ([]kindOfRequest, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority)
-	client := func(isKept bool) func(int) outcome {
-		client := &http.Client{Timeout: o.apiTimeout, Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: !isKept, ForceAttemptHTTP2: isKept,
+	client := func(address string, isKept bool, timeout time.Duration) func(int) outcome {
+		dial := func(ctx context.Context, network, target string) (net.Conn, error) {
+			return (&net.Dialer{Resolver: newResolver()}).DialContext(ctx, network, target)
+		}
+		client := &http.Client{Timeout: timeout, Transport: &http.Transport{
+			DialContext: dial, DisableKeepAlives: !isKept, ForceAttemptHTTP2: isKept,
+			TLSClientConfig: &tls.Config{RootCAs: roots},
 		}}
 		return func(int) outcome {
 			sent := time.Now()
-			return ended(sent, ask(client, "https://"+o.api+"/version", string(token)))
+			return ended(sent, ask(client, "https://"+address+"/version", string(token)))
 		}
 	}
 	return []kindOfRequest{
-		{name: "apiNew", rate: o.apiRate, send: client(false)},
-		{name: "apiKept", rate: o.apiRate, send: client(true)},
+		{name: "apiNew", rate: o.apiRate, send: client(o.api, false, o.apiTimeout)},
+		{name: "apiKept", rate: o.apiRate, send: client(o.api, true, o.apiTimeout)},
+		{name: "apiByName", rate: o.apiRate, send: client(o.apiName, false, attempts*o.timeout+o.apiTimeout)},
 	}, nil
 }
 

@@ -120,7 +120,8 @@ func clusterOf(t *testing.T, answers func() []dns.RR) clusterOptions {
 	return clusterOptions{
 		services: []string{"localhost"}, port: port, keepsOpen: true, resolver: socket.LocalAddr().String(), domain: "test",
 		oldDNS: socket.LocalAddr().String(), newDNS: "127.0.0.1:1", api: api.Listener.Addr().String(), account: account,
-		rate: 50, apiRate: 20, timeout: time.Second, apiTimeout: time.Second, duration: 500 * time.Millisecond,
+		apiName: api.Listener.Addr().String(),
+		rate:    50, apiRate: 20, timeout: time.Second, apiTimeout: time.Second, duration: 500 * time.Millisecond,
 	}
 }
 
@@ -144,7 +145,7 @@ func TestCluster(t *testing.T) {
 	}
 	result := o.run(kinds)
 	queries := 0
-	for _, name := range []string{"byName", "byAddress", "open", "oldDns", "apiNew", "apiKept"} {
+	for _, name := range []string{"byName", "byAddress", "open", "oldDns", "apiNew", "apiKept", "apiByName"} {
 		requests := 0
 		for _, second := range result[name] {
 			requests += second.Requests

@@ -25,7 +25,7 @@ const NEW_DNS: &str = "10.100.0.10";
 /// With this argument, which `clusterip renumber check` lets an administrator set together with the new range, an API
 /// server that ends serves on until no kube-proxy leads clients to it.
 const SHUTDOWN_DELAY: &str = "--shutdown-delay-duration=5s";
-/// Requests a second of each client to the API server, with new connections and with a kept one.
+/// Requests a second of each client to the API server, with new connections, with a kept one, and by name.
 const API_RATE: u32 = 5;
 /// When clients end by themselves.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -65,12 +65,22 @@ pub enum Kind {
     ApiNew,
     /// To the API server at `KUBERNETES_SERVICE_HOST`, through a kept connection.
     ApiKept,
+    /// To the API server at `kubernetes.default.svc`, which is looked up for each request.
+    ApiByName,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] =
-        [Self::ByName, Self::ByAddress, Self::Open, Self::OldDns, Self::NewDns, Self::ApiNew, Self::ApiKept];
+    pub const ALL: [Self; 8] = [
+        Self::ByName,
+        Self::ByAddress,
+        Self::Open,
+        Self::OldDns,
+        Self::NewDns,
+        Self::ApiNew,
+        Self::ApiKept,
+        Self::ApiByName,
+    ];
 
     /// The name in tables.
     pub fn name(self) -> &'static str {
@@ -82,12 +92,13 @@ impl Kind {
             Self::NewDns => "DNS, new address",
             Self::ApiNew => "API server",
             Self::ApiKept => "API server, kept connection",
+            Self::ApiByName => "API server by name",
         }
     }
 
     /// Whether the API server answers these requests.
     pub fn is_to_api_server(self) -> bool {
-        matches!(self, Self::ApiNew | Self::ApiKept)
+        matches!(self, Self::ApiNew | Self::ApiKept | Self::ApiByName)
     }
 }
 

@@ -77,6 +77,27 @@ async fn both_families_change_and_their_order_can_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn first_family_changes_alone() {
+    let plane = cluster().await;
+    begin(&plane, "10.100.0.0/24").await;
+    let moved = addresses(&plane).await;
+    assert_eq!(ranges_of(&moved, "shop/web"), ["10.100.0.", "fd00:96::"]);
+    plane.stop_api_server();
+    plane.start_api_server_with("10.100.0.0/24,fd00:96::/112");
+    renumber(&plane, &["switch", "--grace-period", "1"]).await.ok();
+    assert_eq!(
+        swapped(&addresses(&plane).await),
+        [
+            "default/clusterip-alias-kubernetes 10.96.0.1",
+            "default/kubernetes 10.100.0.1",
+            "kube-system/clusterip-alias-kube-dns 10.96.0.10",
+            "kube-system/kube-dns 10.100.0.10,fd00:96::a",
+        ]
+    );
+    assert_eq!(finish(&plane).await, json!([r#"kubernetes ["10.100.0.0/24","fd00:96::/112"]"#]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn second_family_changes_alone() {
     let plane = cluster().await;
     begin(&plane, "fd00:100::/112").await;

@@ -45,7 +45,7 @@ pub async fn cluster_with_ranges(ranges: &[&str], of_dns: Value) -> ControlPlane
     let mut dns = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"},
             "annotations": {"example.com/kept": "yes"}},
-        "spec": {"selector": {"k8s-app": "kube-dns"}, "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}});
+        "spec": {"selector": {"k8s-app": "kube-dns"}, "internalTrafficPolicy": "Local", "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}});
     json_patch::merge(&mut dns["spec"], &of_dns);
     plane.apply(&dns.to_string()).await;
     plane.apply(r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}"#).await;

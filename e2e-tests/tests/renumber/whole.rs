@@ -89,6 +89,7 @@ async fn service_range_is_replaced_while_every_old_address_is_held() {
     );
     let dns = stored(&plane.client(), "kube-system", "kube-dns").await.unwrap();
     assert_eq!(dns["metadata"]["annotations"]["example.com/kept"], "yes");
+    assert_eq!(dns["spec"]["internalTrafficPolicy"], "Local");
     let rollback = renumber(&plane, &["rollback"]).await;
     assert!(rollback.stderr.contains("there is no way back"), "{}", rollback.stderr);
     let status: Value = serde_json::from_str(&renumber(&plane, &["status", "-o", "json"]).await.ok()).unwrap();
@@ -196,6 +197,30 @@ async fn services_of_tenants_neither_hold_up_the_phases_nor_take_the_new_address
     let left = addresses(&plane).await;
     assert!(left.contains(&"shop/large 10.96.0.101".to_owned()), "{left:?}");
     assert_eq!(without_shop(left), ["default/kubernetes 10.100.0.1", "kube-system/kube-dns 10.100.0.10"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn switch_that_could_not_create_an_alias_does_not_begin() {
+    let plane = cluster_without_services().await;
+    begin(&plane).await.ok();
+    plane.stop_api_server();
+    plane.start_api_server_with(NEW);
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "default"},
+        "spec": {"hard": {"services": "1"}}});
+    plane.apply(&quota.to_string()).await;
+    let path = "/api/v1/namespaces/default/resourcequotas/few";
+    eventually("the quota to be counted", async || {
+        let quota = send(&plane.client(), Method::GET, path, None).await?;
+        (quota["status"]["used"]["services"] == "1").then_some(())
+    })
+    .await;
+    let stopped = renumber(&plane, &["switch", "--grace-period", "1"]).await;
+    let expected = ["Service clusterip-alias-kubernetes can't be created: ", "exceeded quota: few"];
+    assert!(expected.iter().all(|expected| stopped.stderr.contains(expected)), "{}", stopped.stderr);
+    assert_eq!((stopped.status, addresses(&plane).await), (2, BEFORE[..2].iter().map(ToString::to_string).collect()));
+    renumber(&plane, &["rollback", "--grace-period", "1"]).await;
+    let status: Value = serde_json::from_str(&renumber(&plane, &["status", "-o", "json"]).await.ok()).unwrap();
+    assert_eq!(status["phase"], "moved", "an API server has the new flag, so nothing is rolled back");
 }
 
 /// A Service of a tenant gets an address of the new range, and then can't move back.

@@ -85,7 +85,25 @@ async fn account_of_the_renumbering_runs_all_commands_and_new_services_get_addre
     run(&begin).await.ok();
     plane.stop_api_server();
     plane.start_api_server_with(NEW);
+    // An API server allocates an address before a policy refuses the request.
+    let tenant = plane.service_account("shop", "mallory").await;
+    plane.grant(&tenant, Some("shop"), json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["*"]}])).await;
+    let thieves =
+        ["10.96.0.1", "10.96.0.10", "10.100.0.1", "10.100.0.10"].into_iter().cycle().take(12).map(|address| {
+            let client = plane.client_as(&tenant);
+            tokio::spawn(async move {
+                let theirs = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "theirs"},
+                "spec": {"clusterIP": address, "ports": [{"port": 80}]}});
+                let path = "/api/v1/namespaces/shop/services";
+                while tried(&client, Method::POST, path, theirs.clone()).await != "allowed" {}
+            })
+        });
+    let thieves: Vec<_> = thieves.collect();
     run(&["switch", "--grace-period", "1"]).await.ok();
+    for thief in thieves {
+        assert!(!thief.is_finished(), "a tenant has an address of the switch");
+        thief.abort();
+    }
     gets(&shop, "after-switch", "10.100.0.").await;
     is_fenced(&plane, "10.100.0.70").await;
     let status: Value = serde_json::from_str(&run(&["status", "-o", "json"]).await.ok()).unwrap();

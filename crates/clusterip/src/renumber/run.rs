@@ -36,6 +36,9 @@ const TRIGGER_ATTEMPTS: usize = 20;
 const CHANGE_ATTEMPTS: usize = 5;
 /// The end of the message of an API server about an address that is not free.
 const TAKEN: &str = "provided IP is already allocated";
+/// How often the creation of an alias is tried, and what an API server answers if it looks into another range.
+const TRIALS: usize = 50;
+const OUTSIDE: &str = "is not in the valid range";
 /// How many attempts one look for the Service with the address is for: the look takes longer than an attempt.
 const ATTEMPTS_FOR_HOLDER: usize = 20;
 /// After this time, the API servers have freed an address that no Service has: they look after a minute.
@@ -161,9 +164,7 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
                 record.swaps = observe::swaps(&self.observer.client, &record.change).await?;
                 // If a policy refuses an alias, its Service keeps its addresses, and a rollback is still possible.
                 for swap in &record.swaps {
-                    for side in Side::ALL {
-                        create_alias(&self.observer.client, swap, side, true, &mut None).await?;
-                    }
+                    try_aliases(&self.observer.client, swap).await?;
                 }
             }
             Phase::Switched => {
@@ -191,7 +192,7 @@ impl<M: AsyncFn(&Record, Direction) -> anyhow::Result<bool>> Run<'_, M> {
         for request in requests {
             match *request {
                 Request::Copy(at) => copy(client, swap(at)?).await?,
-                Request::CreateAlias(at, side) => create_alias(client, swap(at)?, side, false, &mut stored).await?,
+                Request::CreateAlias(at, side) => create_alias(client, swap(at)?, side, &mut stored).await?,
                 Request::Settle => sleep(PROXY_DELAY.max(PROXY_IDLE)).await,
                 Request::CreateTrigger => create_trigger(client, &trigger).await?,
                 Request::Pause => sleep(TRIGGER_LEAD).await,
@@ -252,21 +253,29 @@ async fn change_service(
     Ok(())
 }
 
-/// Creates an alias, or tries whether it could be created.
-async fn create_alias(
-    client: &Client,
-    swap: &Swap,
-    side: Side,
-    dry_run: bool,
-    stored: &mut Option<Value>,
-) -> anyhow::Result<()> {
+async fn create_alias(client: &Client, swap: &Swap, side: Side, stored: &mut Option<Value>) -> anyhow::Result<()> {
     let Some(service) = service(client, swap, stored).await? else { return Ok(()) };
     let alias = swap.alias(side, service);
-    let create = async || try_create(client, SERVICE, &alias, dry_run).await;
+    let create = async || try_create(client, SERVICE, &alias, false).await;
     match when_free(client, swap, &swap.addresses(side), create).await? {
         None => Ok(()),
         Some(created) => unless_done(created, SERVICE, &swap.alias_name(side), "created"),
     }
+}
+
+/// Tries whether policies admit the aliases. For a trial, an API server looks into one of the Service ranges, at random.
+async fn try_aliases(client: &Client, swap: &Swap) -> anyhow::Result<()> {
+    let Some(service) = get(client, SERVICE, Some(&swap.namespace), &swap.name).await? else { return Ok(()) };
+    for alias in Side::ALL.map(|side| swap.alias(side, &service)) {
+        for _ in 0..TRIALS {
+            let tried = try_create(client, SERVICE, &alias, true).await?;
+            if !matches!(&tried, Err(KubeError::Api(status)) if status.message.contains(OUTSIDE)) {
+                unless_done(tried, SERVICE, object::name(&alias), "created")?;
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Repeats a write that needs these addresses until they are free; `None` if a Service of this swap has one already.

@@ -178,8 +178,9 @@ pub struct Swap {
     pub old: Vec<IpAddr>,
     /// All addresses of the Service after the change.
     pub new: Vec<IpAddr>,
-    /// The policy of IP families of the Service, which it loses for a moment.
+    /// Fields of the spec that an ExternalName Service does not have.
     pub ip_family_policy: String,
+    pub internal_traffic_policy: String,
 }
 
 impl Swap {
@@ -198,7 +199,9 @@ impl Swap {
         }
         let new = addresses.iter().map(|address| change.address(*address)).collect::<Option<Vec<IpAddr>>>();
         let new = new.ok_or_else(|| format!("the new range has no address for Service {namespace}/{name}"))?;
-        Ok(Some(Self { namespace, name, old, new, ip_family_policy: text("/spec/ipFamilyPolicy") }))
+        let (ip_family_policy, internal_traffic_policy) =
+            (text("/spec/ipFamilyPolicy"), text("/spec/internalTrafficPolicy"));
+        Ok(Some(Self { namespace, name, old, new, ip_family_policy, internal_traffic_policy }))
     }
 
     /// Whether the swap is one that [`Swap::of`] can have returned for `default/kubernetes` or a Service in
@@ -276,6 +279,9 @@ impl Swap {
         let spec = &mut changed["spec"];
         spec["type"] = "ClusterIP".into();
         spec["externalName"] = Value::Null;
+        if !self.internal_traffic_policy.is_empty() {
+            spec["internalTrafficPolicy"] = self.internal_traffic_policy.as_str().into();
+        }
         self.set_addresses(spec, &self.new);
         Some(changed).filter(|_| self.held(service) == Held::Released)
     }
@@ -360,7 +366,8 @@ mod tests {
             "spec": {
                 "type": "ClusterIP", "clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10", "fd00::a"],
                 "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack", "sessionAffinity": "None",
-                "selector": {"k8s-app": "kube-dns"}, "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
+                "internalTrafficPolicy": "Local", "selector": {"k8s-app": "kube-dns"},
+                "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
             },
             "status": {"loadBalancer": {}},
         })
@@ -386,7 +393,7 @@ mod tests {
                 "spec": {
                     "type": "ClusterIP", "clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"],
                     "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "selector": {"k8s-app": "kube-dns"},
-                    "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
+                    "internalTrafficPolicy": "Local", "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
                 },
             })
         };
@@ -448,9 +455,10 @@ mod tests {
                 let changed = pointing(&service, side);
                 assert_eq!(changed, expected, "{name}");
                 service = changed.unwrap_or(service);
-                // The API server removes the addresses of an ExternalName Service.
+                // The API server removes these fields of an ExternalName Service.
                 if service["spec"]["type"] == "ExternalName" {
-                    json_patch::merge(&mut service["spec"], &json!({"clusterIP": null, "clusterIPs": null}));
+                    let lost = json!({"clusterIP": null, "clusterIPs": null, "internalTrafficPolicy": null});
+                    json_patch::merge(&mut service["spec"], &lost);
                 }
                 assert_eq!((swap.held(&service), pointing(&service, side)), (Held::Released, None), "{name}");
             }
