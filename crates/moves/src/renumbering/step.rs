@@ -331,3 +331,72 @@ fn roll_back(record: &Record, observed: &Observed) -> Step {
     }
     Step::DeleteRecord(ended("the renumbering is rolled back".to_owned(), NEW_SERVICE_CIDR, &observed.left_new))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::change::Change;
+    use super::*;
+
+    fn record(phase: Phase) -> Record {
+        let range = |range: &str| vec![range.parse().unwrap()];
+        let change = Change::new(&range("10.96.0.0/24"), &range("10.100.0.0/24")).unwrap();
+        let service =
+            json!({"metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"clusterIP": "10.96.0.1"}});
+        let swaps = vec![Swap::of(&service, &change).unwrap().unwrap()];
+        Record { phase, swaps, ..Record::new(change, range("10.96.0.0/24")) }
+    }
+
+    /// States that a renumbering does not reach by itself.
+    #[test]
+    fn switch_says_what_to_do_if_others_have_written_its_services() {
+        struct Case {
+            name: &'static str,
+            state: SwapState,
+            expected: Step,
+        }
+        let foreign = |alias: &str| {
+            Step::Stop(format!(
+                "Service {alias} is not the alias of Service default/kubernetes: delete Service {alias}"
+            ))
+        };
+        let gone = || {
+            Step::Stop(
+                "Service default/kubernetes was deleted or has other addresses: create it again with the address \
+                 10.100.0.1"
+                    .to_owned(),
+            )
+        };
+        let (held, none) = (Held::New, SwapState::default());
+        for Case { name, state, expected } in [
+            Case {
+                name: "a Service with the name of the alias",
+                state: SwapState { service: Held::Released, old_alias: Held::Other, ..none },
+                expected: foreign("clusterip-alias-kubernetes"),
+            },
+            Case {
+                name: "a Service with the name of the other alias",
+                state: SwapState { service: Held::Released, new_alias: Held::Other, ..none },
+                expected: foreign("clusterip-alias-new-kubernetes"),
+            },
+            Case {
+                name: "deleted while an alias has its new address",
+                state: SwapState { new_alias: held, ..none },
+                expected: Step::Send(vec![Request::DeleteAlias(0, Side::New)]),
+            },
+            Case { name: "deleted", state: none, expected: gone() },
+            Case { name: "other addresses", state: SwapState { service: Held::Other, ..none }, expected: gone() },
+        ] {
+            let observed = Observed { swaps: vec![state], ..Observed::default() };
+            assert_eq!(next(Goal::Switch, &record(Phase::Switching), &observed), expected, "{name}");
+        }
+        let state = SwapState { service: Held::Released, ..none };
+        let observed = Observed { swaps: vec![state], ..Observed::default() };
+        let expected = Step::Stop(
+            "Service default/kubernetes does not have its new address: run clusterip renumber switch again".into(),
+        );
+        assert_eq!(next(Goal::Finish { force: true }, &record(Phase::Switched), &observed), expected);
+    }
+}
