@@ -82,7 +82,7 @@ pub struct Record {
     /// The longest time that a request of this command takes, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_seconds: Option<u64>,
-    /// The addresses that `default/kubernetes` and DNS will get: no other Service may take them.
+    /// The addresses of `default/kubernetes` and DNS after the change: no other Service may take them.
     #[serde(default)]
     pub new_addresses: Vec<IpAddr>,
     /// The swaps, which are known from the phase [`Phase::Switching`] on.
