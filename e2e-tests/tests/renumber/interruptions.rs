@@ -32,8 +32,9 @@ enum End {
 
 const ENDS: [End; 4] = [End::Cut, End::KilledBefore, End::KilledAfter, End::Late];
 
-/// Runs a command again and again until it succeeds. Each run ends after two or three writes: with fewer, a swap would
-/// hardly come further than its trigger. Returns the number of runs.
+/// Runs a command again and again until it succeeds. Each run ends after two or three writes, because with fewer, a swap
+/// would hardly come further than its trigger, and later ones after more: a run goes back with the moves of the previous
+/// one. Returns the number of runs.
 async fn few_writes_at_a_time(plane: &ControlPlane, ends: &[End], arguments: &[&str]) -> usize {
     let mut late: Option<(Gate, Proxy)> = None;
     for run in 1..=MOST_RUNS {
@@ -47,7 +48,7 @@ async fn few_writes_at_a_time(plane: &ControlPlane, ends: &[End], arguments: &[&
         };
         // A question about permissions writes nothing, and neither does a dry run.
         let is_write = |seen: &Seen| seen.is_write() && !seen.is_dry_run() && !seen.path.contains("/selfsubject");
-        let gate = proxy.on_nth(2 + run % 2, MOST_RUNS, is_write, fault);
+        let gate = proxy.on_nth(2 + run % 2 + run / 6, MOST_RUNS, is_write, fault);
         let mut command = Command::new(program());
         command.arg("renumber").args(arguments).arg("--kubeconfig").arg(&kubeconfig).current_dir(plane.folder());
         // The next command waits for so long for the requests of this one.
