@@ -398,7 +398,7 @@ pub enum Verb {
 }
 
 /// The fields of a spec that decide where and how its traffic goes.
-const COPIED: [&str; 9] = [
+pub(crate) const COPIED: [&str; 9] = [
     "internalTrafficPolicy",
     "ipFamilies",
     "ipFamilyPolicy",

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::change::Change;
 use super::observed::Held;
+use crate::seamless::COPIED;
 use crate::step;
 use crate::temporary::{MANAGED_BY, Role};
 use clusterip_core::address::Family;
@@ -157,17 +158,6 @@ impl Side {
     }
 }
 
-/// What an alias has in common with its Service.
-const ALIAS_FIELDS: [&str; 7] = [
-    "ports",
-    "selector",
-    "sessionAffinity",
-    "sessionAffinityConfig",
-    "internalTrafficPolicy",
-    "publishNotReadyAddresses",
-    "trafficDistribution",
-];
-
 /// The change of the addresses of `default/kubernetes` or of the DNS Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -178,8 +168,10 @@ pub struct Swap {
     pub old: Vec<IpAddr>,
     /// All addresses of the Service after the change.
     pub new: Vec<IpAddr>,
-    /// Fields of the spec that an ExternalName Service does not have.
+    /// Fields of the spec that an ExternalName Service does not have. Records of older versions lack them.
+    #[serde(default)]
     pub ip_family_policy: String,
+    #[serde(default)]
     pub internal_traffic_policy: String,
 }
 
@@ -209,7 +201,7 @@ impl Swap {
     fn may_be_recorded(&self, change: &Change) -> bool {
         let is_swapped = self.namespace == "kube-system"
             || (self.namespace.as_str(), self.name.as_str()) == ("default", "kubernetes");
-        let wanted = self.old.iter().filter(|old| change.is_old(**old)).map(|old| change.address(*old));
+        let wanted = self.old.iter().map(|old| change.address(*old).filter(|_| change.is_old(*old)));
         is_swapped && wanted.eq(self.addresses(Side::New).into_iter().map(Some)) && !self.old.is_empty()
     }
 
@@ -229,7 +221,7 @@ impl Swap {
     /// An alias that sends traffic where the Service sends it.
     pub fn alias(&self, side: Side, service: &Value) -> Value {
         let mut spec = json!({"type": "ClusterIP"});
-        for field in ALIAS_FIELDS {
+        for field in COPIED {
             if let Some(value) = service["spec"].get(field) {
                 spec[field] = value.clone();
             }
@@ -312,8 +304,8 @@ impl Swap {
             let family = slice.get("addressType").and_then(Value::as_str).and_then(Family::parse);
             self.old.iter().any(|address| Some(Family::of(*address)) == family)
         };
-        let of_side = |side: &Side| slices.iter().filter(changes).map(|slice| self.copied(*side, slice)).collect();
-        sides.iter().flat_map(|side| -> Vec<Value> { of_side(side) }).collect()
+        let changed: Vec<&Value> = slices.iter().filter(changes).collect();
+        sides.iter().flat_map(|side| changed.iter().map(|slice| self.copied(*side, slice))).collect()
     }
 
     fn copied(&self, side: Side, slice: &Value) -> Value {
@@ -413,7 +405,13 @@ mod tests {
     fn record_is_read_as_it_was_written() {
         let swaps = vec![swap(&dns(), &[FIRST])];
         let record = Record { swaps, ..Record::new(change(&[FIRST]), Vec::new()) };
-        assert_eq!(Record::parse(&serde_json::to_string(&record).unwrap()), Ok(record));
+        assert_eq!(Record::parse(&serde_json::to_string(&record).unwrap()), Ok(record.clone()));
+        // An older version has begun the renumbering.
+        let mut older = json!(record);
+        let swap = older["swaps"][0].as_object_mut().unwrap();
+        swap.retain(|field, _| !matches!(field.as_str(), "ipFamilyPolicy" | "internalTrafficPolicy"));
+        swap.insert("alias".to_owned(), json!({}));
+        assert!(Record::parse(&older.to_string()).is_ok());
     }
 
     #[test]
@@ -490,6 +488,7 @@ mod tests {
             case("another Service in default", "/namespace", json!("default")),
             case("an address of another range", "/old", json!(["10.97.0.10"])),
             case("another new address", "/new", json!(["10.100.0.77", "fd00::a"])),
+            case("an address of another range beside it", "/old", json!(["10.96.0.10", "10.97.0.99"])),
             case("no address that changes", "/old", json!([])),
         ];
         let change = change(&[("10.96.0.0/16", "10.100.0.0/16")]);
